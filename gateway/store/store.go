@@ -1,0 +1,196 @@
+// Package store is the gateway's only way to the database's tables: one Go
+// method for one SQL function, with the same name, and SQLSTATEs turned into
+// coded errors.
+//
+// It promises that no pgx type leaves it, that an expected outcome is a value
+// and never an error, and that every error it returns carries a problem code.
+// It knows nothing of HTTP, principals' rights, or who calls it.
+package store
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/rouse-run/rouse/gateway/problem"
+)
+
+// Options configures [Open].
+type Options struct {
+	// DSN may point at a transaction pooler: no call keeps session state.
+	DSN string
+	// MaxConns bounds the pool; zero means 16.
+	MaxConns int
+	// Pooled avoids named prepared statements, for poolers without protocol-level
+	// prepare support.
+	Pooled bool
+	// AcquireTimeout bounds the wait for a connection; zero means 5 s.
+	AcquireTimeout time.Duration
+}
+
+// Store calls the functions of schema rouse.
+type Store struct {
+	pool           *pgxpool.Pool
+	acquireTimeout time.Duration
+}
+
+// Open connects lazily: a database that is down now is reported by the calls,
+// not here.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	cfg, err := pgxpool.ParseConfig(o.DSN)
+	if err != nil {
+		// ParseConfig's text holds the DSN, which may hold a password.
+		return nil, problem.New(problem.InvalidRequest, "The database URL cannot be parsed. Check ROUSE_DATABASE_URL.")
+	}
+	cfg.MaxConns = 16
+	if o.MaxConns > 0 {
+		cfg.MaxConns = int32(min(o.MaxConns, 1000))
+	}
+	cfg.MaxConnLifetime = time.Hour
+	cfg.MaxConnIdleTime = 10 * time.Minute
+	cfg.HealthCheckPeriod = 15 * time.Second
+	if cfg.ConnConfig.ConnectTimeout == 0 {
+		cfg.ConnConfig.ConnectTimeout = 5 * time.Second
+	}
+	if o.Pooled {
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
+	// A connection to a node that was demoted or is going down is of no use to
+	// the next caller: let the pool drop it.
+	cfg.ConnConfig.OnPgError = func(_ *pgconn.PgConn, e *pgconn.PgError) bool {
+		switch e.Code {
+		case pgerrcode.ReadOnlySQLTransaction, pgerrcode.AdminShutdown, pgerrcode.CrashShutdown, pgerrcode.CannotConnectNow:
+			return false
+		}
+		return true
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, problem.Wrap(problem.DatabaseUnavailable, err, "The database pool could not be made.")
+	}
+	if o.AcquireTimeout <= 0 {
+		o.AcquireTimeout = 5 * time.Second
+	}
+	return &Store{pool: pool, acquireTimeout: o.AcquireTimeout}, nil
+}
+
+// Close ends all connections after their calls.
+func (s *Store) Close() { s.pool.Close() }
+
+// Ping says whether the database answers and accepts writes.
+func (s *Store) Ping(ctx context.Context) error {
+	var standby bool
+	err := s.row(ctx, func(r pgx.Row) error { return r.Scan(&standby) }, `select pg_is_in_recovery()`)
+	if err == nil && standby {
+		return problem.New(problem.DatabaseReadOnly, "The database is a standby.")
+	}
+	return err
+}
+
+// Stat reports pool use for metrics.
+func (s *Store) Stat() (total, idle, acquired int32, waits int64) {
+	st := s.pool.Stat()
+	return st.TotalConns(), st.IdleConns(), st.AcquiredConns(), st.EmptyAcquireCount()
+}
+
+// conn lends a connection with a bounded wait, so that an exhausted pool
+// answers 503 and never hangs.
+func (s *Store) conn(ctx context.Context, f func(*pgx.Conn) error) error {
+	actx, cancel := context.WithTimeout(ctx, s.acquireTimeout)
+	c, err := s.pool.Acquire(actx)
+	cancel()
+	if err != nil {
+		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+			return problem.Wrap(problem.Overloaded, err, "No database connection became free in time. Try again.")
+		}
+		return mapError(err)
+	}
+	defer c.Release()
+	return mapError(f(c.Conn()))
+}
+
+// row runs a query that answers one row.
+func (s *Store) row(ctx context.Context, scan func(pgx.Row) error, sql string, args ...any) error {
+	return s.conn(ctx, func(c *pgx.Conn) error { return scan(c.QueryRow(ctx, sql, args...)) })
+}
+
+// rows runs a query and hands each row to scan.
+func (s *Store) rows(ctx context.Context, scan func(pgx.Rows) error, sql string, args ...any) error {
+	return s.conn(ctx, func(c *pgx.Conn) error {
+		rs, err := c.Query(ctx, sql, args...)
+		if err != nil {
+			return err
+		}
+		defer rs.Close()
+		for rs.Next() {
+			if err := scan(rs); err != nil {
+				return err
+			}
+		}
+		return rs.Err()
+	})
+}
+
+// ErrNoRow is what a lookup returns when there is no such row.
+var ErrNoRow = problem.New(problem.NotFound, "There is no such thing here.")
+
+// SafeToRetry says that nothing of the failed call reached the server.
+func SafeToRetry(err error) bool { return pgconn.SafeToRetry(err) }
+
+// IsDataError says that the call's own data made it fail, so that the same
+// call without that data can succeed: how a batch tells a poisoned member from
+// an outage.
+func IsDataError(err error) bool {
+	var pe *pgconn.PgError
+	return errors.As(err, &pe) && (pgerrcode.IsDataException(pe.Code) || pgerrcode.IsIntegrityConstraintViolation(pe.Code) ||
+		pgerrcode.IsProgramLimitExceeded(pe.Code) || pe.Code == pgerrcode.UntranslatableCharacter)
+}
+
+// mapError gives every error a code, by SQLSTATE and never by text.
+func mapError(err error) error {
+	if err == nil {
+		return nil
+	}
+	var coded *problem.Error
+	if errors.As(err, &coded) {
+		return err
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ErrNoRow
+	}
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	var pe *pgconn.PgError
+	if errors.As(err, &pe) {
+		switch {
+		case pe.Code == pgerrcode.ReadOnlySQLTransaction:
+			return problem.Wrap(problem.DatabaseReadOnly, err, "The database is read-only at the moment. Try again.")
+		case pe.Code == pgerrcode.LockNotAvailable, pe.Code == pgerrcode.QueryCanceled,
+			pe.Code == pgerrcode.DeadlockDetected, pe.Code == pgerrcode.SerializationFailure:
+			return problem.Wrap(problem.DatabaseTimeout, err, "The database was busy with this row. Try again.")
+		case pgerrcode.IsConnectionException(pe.Code), pgerrcode.IsOperatorIntervention(pe.Code),
+			pgerrcode.IsInsufficientResources(pe.Code):
+			return problem.Wrap(problem.DatabaseUnavailable, err, "The database is not available. Try again.")
+		}
+		return problem.Wrap(problem.Internal, err, "The database refused the call. Give the request id to the operator.")
+	}
+	var ne net.Error
+	var ce *pgconn.ConnectError
+	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &ne) || errors.As(err, &ce) || pgconn.Timeout(err) || !isScanError(err) {
+		return problem.Wrap(problem.DatabaseUnavailable, err, "The database is not available. Try again.")
+	}
+	return problem.Wrap(problem.Internal, err, "The database's answer was not understood. Give the request id to the operator.")
+}
+
+// isScanError tells a wrong row shape (a bug) from a broken connection.
+func isScanError(err error) bool {
+	var se pgx.ScanArgError
+	return errors.As(err, &se)
+}

@@ -1,0 +1,29 @@
+-- _consumer_pause: a paused consumer is not woken and grants nothing; work it
+-- gets meanwhile stays pending. Pausing supersedes an outstanding wake; a live
+-- claim runs to its end. Resuming mints a wake if work is pending. Takes the
+-- consumer's row lock; the clock in p_now must have been read after it.
+create or replace function rouse._consumer_pause(p_consumer_id bigint, p_paused boolean, p_now timestamptz) returns void
+language plpgsql
+set search_path = rouse, pg_temp
+as $$
+declare
+    v_c    consumers;
+    v_wake uuid;
+begin
+    select * into v_c from consumers c where c.id = p_consumer_id for update;
+    if not found or v_c.state = 'stopped' or v_c.paused = p_paused then
+        return;
+    end if;
+    if p_paused and v_c.state = 'waking' then
+        v_c := _wake_supersede(v_c, p_now);
+    end if;
+    update consumers c set paused = p_paused where c.id = p_consumer_id returning * into v_c;
+    if not p_paused and v_c.state = 'idle' and _consumer_pending(v_c.id) then
+        v_wake := _wake_mint(v_c, 'resumed', p_now);
+        if v_wake is not null then
+            perform _wake_publish(array[v_c.service_id], array[v_wake], p_now);
+        end if;
+    end if;
+end
+$$;
+comment on function rouse._consumer_pause(bigint, boolean, timestamptz) is 'Stops or restarts the waking of a consumer.';

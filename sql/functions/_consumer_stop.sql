@@ -1,0 +1,27 @@
+-- _consumer_stop: no claim is granted any more (RFC "Entity stopped"). A live
+-- claim ends as failed, an outstanding wake is superseded. Takes the
+-- consumer's row lock; the clock in p_now must have been read after it.
+create or replace function rouse._consumer_stop(p_consumer_id bigint, p_now timestamptz) returns void
+language plpgsql
+set search_path = rouse, pg_temp
+as $$
+declare
+    v_c consumers;
+begin
+    select * into v_c from consumers c where c.id = p_consumer_id for update;
+    if not found or v_c.state = 'stopped' then
+        return;
+    end if;
+    if v_c.state = 'claimed' then
+        v_c := _claim_end(v_c, 'failed', 'The entity was stopped.', p_now);
+    elsif v_c.state = 'waking' then
+        v_c := _wake_supersede(v_c, p_now);
+    end if;
+    update consumers c set state = 'stopped' where c.id = p_consumer_id;
+    update streams s set pending = false where s.consumer_id = p_consumer_id and s.pending;
+    update entity_dispatch_state d
+       set pending_source_streams = '[]', pending_reason = null, pending_since = null, updated_at = p_now
+     where d.service_id = v_c.service_id and d.entity_url = v_c.entity_url;
+end
+$$;
+comment on function rouse._consumer_stop(bigint, timestamptz) is 'Ends whatever is held or outstanding and refuses later claims.';

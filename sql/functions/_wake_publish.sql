@@ -1,0 +1,68 @@
+-- _wake_publish: hands wakes to their transports inside the transaction that
+-- minted them. A runner's wake becomes an entry of its wake stream (RFC
+-- "Wake streams"), a push wake becomes due. Wake streams are locked last, in
+-- id order, so that no two callers wait for each other. The entry carries no
+-- secret: the gateway fills in claimToken and callback when its owner reads it.
+create or replace function rouse._wake_publish(p_service_id integer[], p_wakes uuid[], p_now timestamptz) returns void
+language plpgsql
+set search_path = rouse, pg_temp
+as $$
+declare
+    v_notices text;
+    v_push    text;
+begin
+    if coalesce(cardinality(p_wakes), 0) = 0 then
+        return;
+    end if;
+    perform 1 from streams s
+      where s.id in (select t.id
+                       from unnest(p_service_id, p_wakes) as w (service_id, wake_id)
+                       join wake_notifications n on n.service_id = w.service_id and n.wake_id = w.wake_id
+                       join streams t on t.service_id = n.service_id and t.path = ltrim(n.runner_wake_stream, '/'))
+      order by s.id for no key update;
+
+    with entry as materialized (
+        select n.service_id, n.wake_id, s.id as stream_id, b.payload, w.ord,
+               sum(octet_length(b.payload)) over (partition by s.id order by w.ord)::bigint as rel
+          from unnest(p_service_id, p_wakes) with ordinality as w (service_id, wake_id, ord)
+          join wake_notifications n on n.service_id = w.service_id and n.wake_id = w.wake_id
+          join streams s on s.service_id = n.service_id and s.path = ltrim(n.runner_wake_stream, '/')
+         cross join lateral (select convert_to((n.notification_public || jsonb_build_object(
+                    'type', 'wake',
+                    'subscription_id', n.consumer_id,
+                    'stream', ltrim(n.notification_public ->> 'streamPath', '/'),
+                    'generation', n.epoch,
+                    'ts', floor(extract(epoch from p_now) * 1000)::bigint))::text, 'UTF8') as payload) b
+         where s.closed_at is null
+    ), moved as (
+        update streams s set tail = s.tail + e.bytes
+          from (select stream_id, sum(octet_length(payload))::bigint as bytes from entry group by stream_id) e
+         where s.id = e.stream_id
+        returning s.id, s.tail, e.bytes
+    ), written as (
+        insert into messages (stream_id, position, payload)
+        select e.stream_id, m.tail - m.bytes + e.rel, e.payload from entry e join moved m on m.id = e.stream_id
+        returning stream_id
+    ), marked as (
+        update wake_notifications n
+           set delivery_status = 'delivered', delivered_at = coalesce(n.delivered_at, p_now), attempts = n.attempts + 1,
+               runner_wake_stream_offset = _offset(m.tail - m.bytes + e.rel)
+          from entry e join moved m on m.id = e.stream_id
+         where n.service_id = e.service_id and n.wake_id = e.wake_id
+        returning n.wake_id
+    )
+    select string_agg(m.id || ':' || m.tail || ':0', ',') into v_notices from moved m;
+    if v_notices is not null then
+        perform pg_logical_emit_message(true, 'rouse', v_notices);
+    end if;
+
+    select string_agg(n.wake_id::text, ',') into v_push
+      from unnest(p_service_id, p_wakes) as w (service_id, wake_id)
+      join wake_notifications n on n.service_id = w.service_id and n.wake_id = w.wake_id
+     where n.next_attempt_at is not null;
+    if v_push is not null then
+        perform pg_logical_emit_message(true, 'rouse.wake', v_push);
+    end if;
+end
+$$;
+comment on function rouse._wake_publish(integer[], uuid[], timestamptz) is 'Appends wakes to their runners'' wake streams, or makes them due for a push transport.';

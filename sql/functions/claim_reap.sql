@@ -1,0 +1,56 @@
+-- _claim_reap, claim_reap: looks at consumers that are due, at a chosen time.
+-- A lapsed lease ends (status expired) and mints the next wake; a lease that
+-- was extended meanwhile moves its due time; a runner's wake that nobody
+-- claimed is delivered again, the same wake, while the runner is online. Rows
+-- that somebody else holds are passed over until the next round.
+create or replace function rouse._claim_reap(p_limit integer, p_now timestamptz)
+returns table (expired integer, redelivered integer, moved integer)
+language plpgsql
+set search_path = rouse, pg_temp
+as $$
+declare
+    v_c        consumers;
+    v_wake     uuid;
+    v_services integer[] := '{}';
+    v_wakes    uuid[] := '{}';
+begin
+    expired := 0; redelivered := 0; moved := 0;
+    for v_c in
+        select * from consumers c where c.due_at <= p_now order by c.due_at limit p_limit for update skip locked
+    loop
+        if v_c.state = 'claimed' and v_c.lease_expires_at <= p_now then
+            v_wake := _claim_expire(v_c, p_now);
+            expired := expired + 1;
+            if v_wake is not null then
+                v_services := v_services || v_c.service_id;
+                v_wakes := v_wakes || v_wake;
+            end if;
+        elsif v_c.state = 'claimed' then
+            update consumers c set due_at = v_c.lease_expires_at where c.id = v_c.id;
+            moved := moved + 1;
+        else
+            update consumers c set due_at = p_now + make_interval(secs => c.wake_ttl_ms / 1000.0) where c.id = v_c.id;
+            if exists (select from runner_runtime_diagnostics r
+                        where r.service_id = v_c.service_id and r.runner_id = v_c.runner_id and r.liveness_lease_expires_at > p_now) then
+                redelivered := redelivered + 1;
+                v_services := v_services || v_c.service_id;
+                v_wakes := v_wakes || v_c.wake_id;
+            else
+                moved := moved + 1;
+            end if;
+        end if;
+    end loop;
+    perform _wake_publish(v_services, v_wakes, p_now);
+    return next;
+end
+$$;
+comment on function rouse._claim_reap(integer, timestamptz) is 'Ends lapsed claims and redelivers unclaimed wakes at a chosen time.';
+
+create or replace function rouse.claim_reap(p_limit integer)
+returns table (expired integer, redelivered integer, moved integer)
+language sql
+set search_path = rouse, pg_temp
+as $$
+    select * from _claim_reap(p_limit, clock_timestamp())
+$$;
+comment on function rouse.claim_reap(integer) is 'Ends lapsed claims and redelivers unclaimed wakes.';

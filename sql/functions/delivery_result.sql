@@ -1,0 +1,94 @@
+-- _delivery_result, delivery_result: records how an attempt ended, at a chosen
+-- time. accepted: the receiver will call back, so the lease runs and the same
+-- wake is sent again if it does not. done: the receiver did the work; the wake
+-- is acquired, its snapshot acked, and released, in this transaction. retry:
+-- sent again after p_retry_ms, or after 1 s doubled by attempt up to 60 s.
+-- permanent: this target never takes the wake; it stays open as failed, for a
+-- person to redeliver. An answer for a wake that has been claimed or resolved
+-- meanwhile changes nothing but the attempt. Returns what became of the wake.
+create or replace function rouse._delivery_result(
+    p_service_id integer, p_wake_id uuid, p_attempt integer, p_outcome text, p_retry_ms bigint,
+    p_status_code integer, p_error text, p_now timestamptz
+) returns text
+language plpgsql
+set search_path = rouse, pg_temp
+as $$
+declare
+    v_n    wake_notifications;
+    v_c    consumers;
+    v_a    claim_answer;
+    v_acks jsonb;
+begin
+    update delivery_attempts a
+       set finished_at = p_now, outcome = p_outcome, status_code = p_status_code, error = left(p_error, 500)
+     where a.service_id = p_service_id and a.wake_id = p_wake_id and a.attempt = p_attempt and a.finished_at is null;
+    if not found then
+        return 'repeated';
+    end if;
+    select * into v_n from wake_notifications n where n.service_id = p_service_id and n.wake_id = p_wake_id;
+    select c.* into v_c from consumers c where c.service_id = p_service_id and c.name = v_n.consumer_id for update;
+    -- The lock may have been waited for: what was read before it is old.
+    select * into v_n from wake_notifications n where n.service_id = p_service_id and n.wake_id = p_wake_id;
+    if v_c.wake_id is distinct from p_wake_id or v_n.resolved_at is not null then
+        return 'resolved';
+    end if;
+    if p_outcome = 'done' then
+        if v_c.state = 'waking' then
+            v_a := _claim_acquire(v_c, p_wake_id, 'transport:' || v_n.target_type, null, null, true, p_now);
+            select * into v_c from consumers c where c.id = v_c.id;
+        end if;
+        select jsonb_agg(jsonb_build_object('path', e ->> 'path', 'position',
+                   greatest(ltrim(split_part(e ->> 'offset', '_', 2), '0'), '0')::bigint)) into v_acks
+          from jsonb_array_elements(v_n.notification_public -> 'streams') e;
+        -- A receiver may have acked further through the callback already.
+        select jsonb_agg(jsonb_build_object('path', a.path, 'position', greatest(a.position, cs.acked))) into v_acks
+          from jsonb_to_recordset(v_acks) as a (path text, position bigint)
+          join streams s on s.service_id = p_service_id and s.path = ltrim(a.path, '/')
+          join consumer_streams cs on cs.consumer_id = v_c.id and cs.stream_id = s.id;
+        v_a := _claim_release(v_c, v_n.epoch, p_wake_id, coalesce(v_acks, '[]'), null, p_now);
+        if v_a.minted is not null then
+            perform _wake_publish(array[p_service_id], array[v_a.minted], p_now);
+        end if;
+        return v_a.outcome;
+    end if;
+    if v_c.state = 'claimed' then
+        return 'claimed';
+    end if;
+    if p_outcome = 'permanent' then
+        update wake_notifications n set delivery_status = 'failed', next_attempt_at = null
+         where n.service_id = p_service_id and n.wake_id = p_wake_id;
+        update entity_dispatch_state d set last_error = 'delivery: ' || coalesce(left(p_error, 200), 'refused for good'), updated_at = p_now
+         where d.service_id = p_service_id and d.entity_url = v_n.entity_url;
+        return 'failed';
+    elsif p_outcome = 'accepted' then
+        update wake_notifications n
+           set delivery_status = 'delivered', delivered_at = coalesce(n.delivered_at, p_now),
+               next_attempt_at = p_now + make_interval(secs => v_c.lease_ttl_ms / 1000.0)
+         where n.service_id = p_service_id and n.wake_id = p_wake_id;
+        return 'delivered';
+    end if;
+    update wake_notifications n
+       set next_attempt_at = p_now + make_interval(secs =>
+               coalesce(nullif(p_retry_ms, 0) / 1000.0, least(60, power(2, least(p_attempt - 1, 10)))))
+     where n.service_id = p_service_id and n.wake_id = p_wake_id;
+    return 'retry';
+end
+$$;
+comment on function rouse._delivery_result(integer, uuid, integer, text, bigint, integer, text, timestamptz) is 'Records how a delivery attempt ended, at a chosen time.';
+
+create or replace function rouse.delivery_result(
+    p_service_id integer, p_wake_id uuid, p_attempt integer, p_outcome text, p_retry_ms bigint, p_status_code integer, p_error text
+) returns text
+language plpgsql
+set search_path = rouse, pg_temp
+set lock_timeout = '5s'
+as $$
+begin
+    -- Lock first, so that the clock is read after any wait.
+    perform 1 from consumers c
+       join wake_notifications n on n.service_id = c.service_id and n.consumer_id = c.name
+      where n.service_id = p_service_id and n.wake_id = p_wake_id for update of c;
+    return _delivery_result(p_service_id, p_wake_id, p_attempt, p_outcome, p_retry_ms, p_status_code, p_error, clock_timestamp());
+end
+$$;
+comment on function rouse.delivery_result(integer, uuid, integer, text, bigint, integer, text) is 'Records how a delivery attempt ended.';

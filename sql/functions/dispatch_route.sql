@@ -1,0 +1,70 @@
+-- dispatch_route: what the wake router calls once for everything one batch of
+-- the log touched: (stream, position) pairs of actionable appends. An idle
+-- consumer with pending work gets its next wake; while a wake or a claim is
+-- open only the pending offsets move (RFC "coalesce duplicate wake").
+-- Outcomes: minted, coalesced, idle (nothing pending, stopped, paused, or not
+-- an entity's stream), no_target, retry (locked by somebody else, or the append
+-- is not visible to this snapshot yet: call again shortly).
+create or replace function rouse.dispatch_route(p_streams bigint[], p_positions bigint[])
+returns table (stream_id bigint, outcome text)
+language plpgsql
+set search_path = rouse, pg_temp
+as $$
+declare
+    v_in       record;
+    v_c        consumers;
+    v_s        record;
+    v_wake     uuid;
+    v_services integer[] := '{}';
+    v_wakes    uuid[] := '{}';
+begin
+    for v_in in
+        select i.id, i.position, s.consumer_id
+          from unnest(p_streams, p_positions) as i (id, position)
+          left join streams s on s.id = i.id
+         order by s.consumer_id
+    loop
+        stream_id := v_in.id;
+        if v_in.consumer_id is null then
+            -- Not linked to a consumer; a stream created a moment ago may not
+            -- be visible yet.
+            outcome := case when exists (select from streams s where s.id = v_in.id) then 'idle' else 'retry' end;
+            return next;
+            continue;
+        end if;
+        v_c := _consumer_lock(v_in.consumer_id, false);
+        if v_c.id is null then
+            outcome := 'retry';
+            return next;
+            continue;
+        end if;
+        select s.path, s.tail, s.actionable, cs.acked into v_s
+          from streams s join consumer_streams cs on cs.stream_id = s.id and cs.consumer_id = v_c.id
+         where s.id = v_in.id;
+        if v_s.actionable < v_in.position then
+            outcome := 'retry';
+        elsif v_s.actionable <= v_s.acked or v_c.state = 'stopped' or v_c.paused or v_s.path is null then
+            outcome := 'idle';
+        elsif v_c.state = 'idle' then
+            v_wake := _wake_mint(v_c, 'message_received', clock_timestamp());
+            if v_wake is null then
+                outcome := 'no_target';
+            else
+                outcome := 'minted';
+                v_services := v_services || v_c.service_id;
+                v_wakes := v_wakes || v_wake;
+            end if;
+        else
+            outcome := 'coalesced';
+            update entity_dispatch_state d
+               set pending_source_streams = jsonb_build_array(jsonb_build_object('path', '/' || v_s.path, 'offset', _offset(v_s.tail))),
+                   pending_reason = 'message_received', pending_since = coalesce(d.pending_since, clock_timestamp()),
+                   updated_at = clock_timestamp()
+             where d.service_id = v_c.service_id and d.entity_url = v_c.entity_url;
+        end if;
+        return next;
+    end loop;
+    perform _wake_publish(v_services, v_wakes, clock_timestamp());
+end
+$$;
+comment on function rouse.dispatch_route(bigint[], bigint[]) is 'Wakes the owners of streams that got actionable appends.';
