@@ -172,9 +172,10 @@ func dropDatabase(ctx context.Context, conn *pgx.Conn, name string) error {
 	}
 }
 
-// clone makes a database from a template. Templates take no connections, so nobody can be in the way.
+// clone makes a database from a template. Templates take no connections, so nobody can be in the way. Copying files is
+// twice as fast as copying through the log where nothing is synced to disk.
 func clone(ctx context.Context, conn *pgx.Conn, name, template string) error {
-	_, err := conn.Exec(ctx, fmt.Sprintf("create database %s template %s", pgx.Identifier{name}.Sanitize(), pgx.Identifier{template}.Sanitize()))
+	_, err := conn.Exec(ctx, fmt.Sprintf("create database %s template %s strategy file_copy", pgx.Identifier{name}.Sanitize(), pgx.Identifier{template}.Sanitize()))
 	return err
 }
 
