@@ -7,5 +7,5 @@ import "embed"
 
 // FS holds functions/<name>.sql files.
 //
-//go:embed functions
+//go:embed functions/*.sql
 var FS embed.FS

@@ -59,7 +59,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		cfg.ConnConfig.ConnectTimeout = 5 * time.Second
 	}
 	if o.Pooled {
-		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
 	// A connection to a node that was demoted or is going down is of no use to
 	// the next caller: let the pool drop it.

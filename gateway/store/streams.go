@@ -1,0 +1,208 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/rouse-run/rouse/gateway/problem"
+)
+
+// Outcome is what a stream function decided. Each function's comment in
+// sql/functions lists those it can answer.
+type Outcome string
+
+// The outcomes of the stream functions.
+const (
+	OK               Outcome = "ok"
+	Appended         Outcome = "appended"
+	Duplicate        Outcome = "duplicate"
+	Busy             Outcome = "busy"
+	NotFound         Outcome = "not_found"
+	Gone             Outcome = "gone"
+	Closed           Outcome = "closed"
+	ContentType      Outcome = "content_type"
+	Seq              Outcome = "seq"
+	ProducerGap      Outcome = "producer_gap"
+	ProducerFenced   Outcome = "producer_fenced"
+	ProducerEpochSeq Outcome = "producer_epoch_seq"
+	Guarded          Outcome = "guarded"
+	TokenStale       Outcome = "token_stale"
+	LeaseExpired     Outcome = "lease_expired"
+	Created          Outcome = "created"
+	Exists           Outcome = "exists"
+	Conflict         Outcome = "conflict"
+	SourceNotFound   Outcome = "source_not_found"
+	SourceGone       Outcome = "source_gone"
+	ForkOffset       Outcome = "fork_offset"
+	ForkSub          Outcome = "fork_sub"
+	Deleted          Outcome = "deleted"
+	Beyond           Outcome = "beyond"
+	Trimmed          Outcome = "trimmed"
+)
+
+// StreamMeta is what is known of a stream.
+type StreamMeta struct {
+	Outcome Outcome
+	ID      int64
+	// Kind is app, entity, error or wake; Owner the principal that may read
+	// the last three.
+	Kind, Owner string
+	ContentType string
+	Tail        int64
+	Closed      bool
+	// TTLSeconds and ExpiresAt are nil for a stream that does not expire.
+	TTLSeconds *int64
+	ExpiresAt  *time.Time
+}
+
+// StreamPage is a stretch of a stream: see stream_read.
+type StreamPage struct {
+	StreamMeta
+	// Touch says that the read should be followed by StreamTouch.
+	Touch bool
+	// Next is the position to go on from.
+	Next int64
+	// Data holds the appends' payloads joined: by commas if the stream is JSON.
+	Data []byte
+	// StampAt are rising byte positions in Data where the offset of the
+	// position StampPosition belongs.
+	StampAt       []int32
+	StampPosition []int64
+}
+
+// ReadRequest names what StreamRead reads: a stream by ID if that is not 0,
+// else by Service and Path. From nil means the tail.
+type ReadRequest struct {
+	Service  int32
+	Path     string
+	ID       int64
+	From     *int64
+	MaxBytes int32
+	MaxRows  int32
+}
+
+// CreateRequest is the input of StreamCreate; zero values mean "not given".
+type CreateRequest struct {
+	Service     int32
+	Path        string
+	ContentType string
+	TTLSeconds  *int64
+	ExpiresAt   *time.Time
+	Closed      bool
+	Payload     []byte
+	Count       int32
+	Stamps      []int32
+	ForkPath    *string
+	ForkOffset  *int64
+	ForkSub     *int64
+}
+
+// StreamCreate makes a stream or a fork.
+func (s *Store) StreamCreate(ctx context.Context, q CreateRequest) (StreamMeta, error) {
+	var m StreamMeta
+	var id, tail *int64
+	var closed *bool
+	var typ *string
+	contentType := &q.ContentType
+	if q.ContentType == "" {
+		contentType = nil
+	}
+	err := s.row(ctx, func(r pgx.Row) error { return r.Scan(&m.Outcome, &id, &tail, &closed, &typ) },
+		`select outcome, stream_id, tail, closed, content_type from rouse.stream_create($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12)`,
+		q.Service, q.Path, contentType, q.TTLSeconds, q.ExpiresAt, q.Closed, q.Payload, q.Count, q.Stamps, q.ForkPath, q.ForkOffset, q.ForkSub)
+	m.ID, m.Tail, m.Closed, m.ContentType = deref(id), deref(tail), deref(closed), deref(typ)
+	m.TTLSeconds, m.ExpiresAt = q.TTLSeconds, q.ExpiresAt
+	return m, err
+}
+
+// StreamHead returns a stream's metadata.
+func (s *Store) StreamHead(ctx context.Context, service int32, path string) (StreamMeta, error) {
+	var n nullMeta
+	err := s.row(ctx, func(r pgx.Row) error { return r.Scan(n.targets()...) },
+		`select outcome, stream_id, kind, owner, content_type, tail, closed, ttl_seconds, expires_at from rouse.stream_head($1,$2)`, service, path)
+	return n.meta(), err
+}
+
+// StreamRead returns one page.
+func (s *Store) StreamRead(ctx context.Context, q ReadRequest) (StreamPage, error) {
+	var n nullMeta
+	var p StreamPage
+	var touch *bool
+	var next, id *int64
+	var path *string
+	var service *int32
+	if q.ID != 0 {
+		id = &q.ID
+	} else {
+		path, service = &q.Path, &q.Service
+	}
+	err := s.row(ctx, func(r pgx.Row) error {
+		return r.Scan(append(n.targets(), &touch, &next, &p.Data, &p.StampAt, &p.StampPosition)...)
+	}, `select outcome, stream_id, kind, owner, content_type, tail, closed, ttl_seconds, expires_at, touch, next, page, stamp_at, stamp_position
+	      from rouse.stream_read($1,$2,$3,$4,$5,$6)`, service, path, id, q.From, q.MaxBytes, q.MaxRows)
+	p.StreamMeta, p.Touch, p.Next = n.meta(), deref(touch), deref(next)
+	return p, err
+}
+
+// StreamDelete removes a stream; internal allows guarded kinds.
+func (s *Store) StreamDelete(ctx context.Context, service int32, path string, internal bool) (Outcome, int64, error) {
+	var o Outcome
+	var id *int64
+	err := s.row(ctx, func(r pgx.Row) error { return r.Scan(&o, &id) },
+		`select outcome, stream_id from rouse.stream_delete($1,$2,$3)`, service, path, internal)
+	return o, deref(id), err
+}
+
+// StreamTouch extends the life of a stream with a time-to-live.
+func (s *Store) StreamTouch(ctx context.Context, id int64) error {
+	var done bool
+	return s.row(ctx, func(r pgx.Row) error { return r.Scan(&done) }, `select rouse.stream_touch($1)`, id)
+}
+
+// StreamPurge does one bounded step of the clean-up; more says that there is
+// more to do now.
+func (s *Store) StreamPurge(ctx context.Context, limit int32) (more bool, err error) {
+	var expired, messages, streams int32
+	err = s.row(ctx, func(r pgx.Row) error { return r.Scan(&expired, &messages, &streams) },
+		`select expired, messages, streams from rouse.stream_purge($1)`, limit)
+	return expired >= limit || messages >= limit || streams >= limit, err
+}
+
+// ServiceID returns the id of a named service, or ErrNoRow.
+func (s *Store) ServiceID(ctx context.Context, name string) (int32, error) {
+	var id int32
+	err := s.row(ctx, func(r pgx.Row) error { return r.Scan(&id) }, `select id from rouse.services where name = $1`, name)
+	return id, err
+}
+
+type nullMeta struct {
+	outcome                  Outcome
+	id, tail                 *int64
+	kind, owner, contentType *string
+	closed                   *bool
+	ttl                      *int64
+	expires                  *time.Time
+}
+
+func (n *nullMeta) targets() []any {
+	return []any{&n.outcome, &n.id, &n.kind, &n.owner, &n.contentType, &n.tail, &n.closed, &n.ttl, &n.expires}
+}
+
+func (n *nullMeta) meta() StreamMeta {
+	return StreamMeta{Outcome: n.outcome, ID: deref(n.id), Kind: deref(n.kind), Owner: deref(n.owner), ContentType: deref(n.contentType),
+		Tail: deref(n.tail), Closed: deref(n.closed), TTLSeconds: n.ttl, ExpiresAt: n.expires}
+}
+
+func deref[T any](p *T) T {
+	var zero T
+	if p == nil {
+		return zero
+	}
+	return *p
+}
+
+// IsNotFound says that a lookup found no row.
+func IsNotFound(err error) bool { return errors.Is(err, problem.New(problem.NotFound, "")) }

@@ -1,0 +1,82 @@
+-- _stream_read: stream_read with a chosen time (null = the clock).
+create or replace function rouse._stream_read(
+    p_service integer, p_path text, p_stream_id bigint, p_from bigint, p_max_bytes integer, p_max_rows integer, p_now timestamptz)
+returns table (outcome text, stream_id bigint, kind text, owner text, content_type text, tail bigint, closed boolean,
+               ttl_seconds bigint, expires_at timestamptz, touch boolean,
+               next bigint, page bytea, stamp_at integer[], stamp_position bigint[])
+language plpgsql stable
+set search_path = rouse, pg_temp
+-- The planner takes the position range for large; the rows wanted are few.
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+as $$
+#variable_conflict use_column
+declare
+    v_now  timestamptz := coalesce(p_now, clock_timestamp());
+    v_id   bigint;
+    v_lo   bigint;
+    v_hi   bigint;
+    v_json boolean;
+    s      streams%rowtype;
+begin
+    if p_stream_id is null then
+        select * into s from streams t where t.service_id = p_service and t.path = p_path;
+    else
+        select * into s from streams t where t.id = p_stream_id and t.path is not null;
+    end if;
+    if s.id is null or s.deleted_at is null and s.expires_at <= v_now then
+        outcome := 'not_found';
+        return next;
+        return;
+    end if;
+    outcome := case when s.deleted_at is not null then 'gone' when p_from > s.tail then 'beyond'
+                    when p_from < s.head then 'trimmed' else 'ok' end;
+    stream_id := s.id; kind := s.kind; owner := s.owner; content_type := s.content_type; tail := s.tail;
+    closed := s.closed_at is not null; ttl_seconds := s.ttl_seconds; expires_at := s.expires_at;
+    touch := s.ttl_seconds is not null and _stream_slide(s.expires_at, s.ttl_seconds, v_now) > s.expires_at;
+    next := coalesce(p_from, s.tail);
+    if outcome <> 'ok' or next >= s.tail or p_max_bytes <= 0 then
+        return next;
+        return;
+    end if;
+
+    -- The stretch that holds the next append; a page never crosses stretches.
+    if s.forked_from is null or next >= s.fork_at then
+        v_id := s.id; v_lo := next; v_hi := s.tail;
+    else
+        select k.stream_id, greatest(k.lo, next), k.hi into v_id, v_lo, v_hi
+          from _stream_chain(s.id, s.tail) k
+         where k.hi > next
+         order by k.hi limit 1;
+    end if;
+    -- Positions count bytes, so the range of positions bounds the page; an
+    -- append larger than a page is a page of its own.
+    v_hi := least(v_hi, greatest(v_lo + p_max_bytes,
+        (select x.position from messages x where x.stream_id = v_id and x.position > v_lo order by x.position limit 1)));
+    v_json := s.is_json;
+    with rows as materialized (
+        select x.position, x.payload, x.stamps from messages x
+         where x.stream_id = v_id and x.position > v_lo and x.position <= v_hi
+         order by x.position limit p_max_rows
+    ), at as (
+        -- In a JSON page every append but the first is preceded by a comma.
+        select r.position, r.stamps,
+               (sum(octet_length(r.payload) + 1) over (order by r.position) - octet_length(r.payload) - 1)::integer as start
+          from rows r
+         where exists (select 1 from rows q where q.stamps is not null)
+    )
+    select max(r.position), string_agg(r.payload, case when v_json then '\x2c'::bytea else ''::bytea end),
+           (select array_agg(a.start + st order by a.position, st) from at a cross join lateral unnest(a.stamps) st),
+           (select array_agg(a.position order by a.position, st) from at a cross join lateral unnest(a.stamps) st)
+      into next, page, stamp_at, stamp_position
+      from rows r;
+    if next is null then
+        raise exception using errcode = 'RS001', message = 'stream rows are missing',
+            detail = json_build_object('stream', s.id, 'from', v_lo, 'tail', s.tail)::text;
+    end if;
+    return next;
+end
+$$;
+comment on function rouse._stream_read is 'stream_read with a chosen time, for tests.';

@@ -1,0 +1,32 @@
+-- _stream_retire: takes a stream out of its clients' sight, in the caller's
+-- transaction, which holds the stream's row lock.
+-- While forks read from it, it stays as a soft-deleted row with its name;
+-- otherwise its name is free at once and stream_purge removes the rows later.
+-- The last fork to go takes a soft-deleted source with it, up the chain.
+create or replace function rouse._stream_retire(p_stream_id bigint, p_now timestamptz) returns void
+language plpgsql
+set search_path = rouse, pg_temp
+as $$
+declare
+    v_id bigint := p_stream_id;
+    s    streams%rowtype;
+begin
+    while v_id is not null loop
+        select * into s from streams where id = v_id for update;
+        if exists (select 1 from streams where forked_from = v_id) then
+            exit when v_id <> p_stream_id or s.deleted_at is not null;
+            update streams set deleted_at = p_now, pending = false where id = v_id;
+            perform _notice(v_id, s.tail, 4);
+            exit;
+        end if;
+        exit when v_id <> p_stream_id and s.deleted_at is null;
+        update streams
+           set path = null, deleted_at = coalesce(deleted_at, p_now), pending = false, expires_at = null,
+               forked_from = null, fork_at = null
+         where id = v_id;
+        perform _notice(v_id, s.tail, 4);
+        v_id := s.forked_from;
+    end loop;
+end
+$$;
+comment on function rouse._stream_retire(bigint, timestamptz) is 'Deletes a locked stream: softly while forks read from it, else for good, and then soft-deleted sources without forks too.';
