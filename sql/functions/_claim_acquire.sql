@@ -1,11 +1,13 @@
 -- _claim_acquire: the decision of an acquire, at a chosen time. The caller
 -- holds the consumer's row lock and has read the clock after it. p_wake names
 -- the wake that is claimed; null is a direct acquire, which takes whatever work
--- is pending. Outcomes: granted, repeated (same claim_id: the same answer
+-- is pending. A wake for a runner is granted to the runner's owner only; any
+-- other wake to whoever shows its claim token (p_proved). p_trusted passes
+-- both. Outcomes: granted, repeated (same claim_id: the same answer
 -- again), held, stale, no_work, stopped, paused, runner_mismatch, not_owner.
 create or replace function rouse._claim_acquire(
     p_consumer rouse.consumers, p_wake uuid, p_holder text, p_runner text, p_claim_id text,
-    p_trusted boolean, p_now timestamptz
+    p_trusted boolean, p_proved boolean, p_now timestamptz
 ) returns rouse.claim_answer
 language plpgsql
 set search_path = rouse, pg_temp
@@ -76,7 +78,7 @@ begin
     elsif p_runner is not null then
         v_a.outcome := 'runner_mismatch';
         return v_a;
-    elsif not p_trusted then
+    elsif not (p_trusted or p_proved) then
         v_a.outcome := 'not_owner';
         return v_a;
     end if;
@@ -118,4 +120,4 @@ begin
     return v_a;
 end
 $$;
-comment on function rouse._claim_acquire(rouse.consumers, uuid, text, text, text, boolean, timestamptz) is 'Decides an acquire on a locked consumer at a chosen time.';
+comment on function rouse._claim_acquire(rouse.consumers, uuid, text, text, text, boolean, boolean, timestamptz) is 'Decides an acquire on a locked consumer at a chosen time.';

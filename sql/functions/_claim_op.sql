@@ -1,9 +1,10 @@
 -- _claim_op: one mutex call of a batch: finds the consumer, locks it, reads the
 -- clock after the lock, and decides. Leaves minted wakes to its caller.
 --
--- Members of p_op: op (acquire, heartbeat, ack, release), service; one of
--- consumer (name), wake (uuid), path (of the consumer's stream) to find it;
--- epoch, wake; holder, runner, claim_id, trusted; acks; error.
+-- Members of p_op: op (acquire, heartbeat, ack, release), service; one of id,
+-- consumer (name), path (of the consumer's stream), wake (uuid) to find it;
+-- epoch, wake; holder, runner, claim_id; trusted (the caller may hold anything),
+-- proved (the caller showed this wake's claim token); acks; error.
 -- Beside the outcomes of the four decisions: not_found, busy (only without
 -- p_wait), runner_not_found, runner_disabled, runner_full, not_owner.
 create or replace function rouse._claim_op(p_op jsonb, p_wait boolean) returns rouse.claim_answer
@@ -21,7 +22,9 @@ declare
     v_trusted  boolean := coalesce((p_op ->> 'trusted')::boolean, false);
     v_held     bigint;
 begin
-    if p_op ? 'path' then
+    if p_op ? 'id' then
+        v_id := (p_op ->> 'id')::bigint;
+    elsif p_op ? 'path' then
         select s.consumer_id into v_id from streams s where s.service_id = v_service and s.path = ltrim(p_op ->> 'path', '/');
     elsif p_op ? 'consumer' then
         select c.id into v_id from consumers c where c.service_id = v_service and c.name = p_op ->> 'consumer';
@@ -85,7 +88,8 @@ begin
     end if;
 
     return case p_op ->> 'op'
-        when 'acquire' then _claim_acquire(v_c, v_wake, p_op ->> 'holder', p_op ->> 'runner', p_op ->> 'claim_id', v_trusted, clock_timestamp())
+        when 'acquire' then _claim_acquire(v_c, v_wake, p_op ->> 'holder', p_op ->> 'runner', p_op ->> 'claim_id',
+                                       v_trusted, coalesce((p_op ->> 'proved')::boolean, false), clock_timestamp())
         when 'heartbeat' then _claim_heartbeat(v_c, v_epoch, v_wake, clock_timestamp())
         when 'ack' then _claim_ack(v_c, v_epoch, v_wake, coalesce(p_op -> 'acks', '[]'), clock_timestamp())
         when 'release' then _claim_release(v_c, v_epoch, v_wake, coalesce(p_op -> 'acks', '[]'), p_op ->> 'error', clock_timestamp())

@@ -34,7 +34,7 @@ begin
     end if;
     if p_outcome = 'done' then
         if v_c.state = 'waking' then
-            v_a := _claim_acquire(v_c, p_wake_id, 'transport:' || v_n.target_type, null, null, true, p_now);
+            v_a := _claim_acquire(v_c, p_wake_id, 'transport:' || v_n.target_type, null, null, true, true, p_now);
             select * into v_c from consumers c where c.id = v_c.id;
         end if;
         select jsonb_agg(jsonb_build_object('path', e ->> 'path', 'position',

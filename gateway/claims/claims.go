@@ -1,0 +1,411 @@
+package claims
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/rouse-run/rouse/gateway/groupcommit"
+	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/store"
+)
+
+// Wire chooses how conflicts are named: by the RFC, or by the ecosystem's
+// servers whose clients look for other words.
+type Wire int
+
+// The wires.
+const (
+	RFC Wire = iota
+	Peer
+)
+
+// ErrNoWork and ErrStopped are matched by code and kept apart from it, since
+// some routes answer them with success.
+var (
+	ErrNoWork  = problem.New(problem.NoPendingWork, "There is no pending work to claim.")
+	ErrStopped = problem.New(problem.NotRunning, "The entity is stopped or paused; nothing can be claimed.")
+)
+
+// Database is what the service needs of the store.
+type Database interface {
+	ClaimApply(ctx context.Context, ops []store.ClaimOp, wait bool) ([]store.ClaimAnswer, error)
+}
+
+// Config of a [Service].
+type Config struct {
+	// PublicURL is the base of callback URLs, without a trailing slash.
+	PublicURL string
+	// MaxBatch bounds the calls of one transaction; zero means 128.
+	MaxBatch int
+}
+
+// Service runs the calls of the mutex.
+type Service struct {
+	tokens *Tokens
+	public string
+	group  *groupcommit.Group[store.ClaimOp, store.ClaimAnswer]
+}
+
+// New makes the service; ctx bounds its database calls and Stop ends it.
+func New(ctx context.Context, db Database, tokens *Tokens, cfg Config) *Service {
+	if cfg.MaxBatch <= 0 {
+		cfg.MaxBatch = 128
+	}
+	return &Service{
+		tokens: tokens, public: strings.TrimRight(cfg.PublicURL, "/"),
+		group: groupcommit.New(ctx, groupcommit.Config[store.ClaimOp, store.ClaimAnswer]{
+			Run: func(ctx context.Context, wait bool, ops []store.ClaimOp) ([]groupcommit.Answer[store.ClaimAnswer], error) {
+				got, err := db.ClaimApply(ctx, ops, wait)
+				if err != nil {
+					return nil, err
+				}
+				out := make([]groupcommit.Answer[store.ClaimAnswer], len(got))
+				for i, a := range got {
+					out[i] = groupcommit.Answer[store.ClaimAnswer]{Res: a, Busy: !wait && a.Outcome == "busy"}
+				}
+				return out, nil
+			},
+			Key:      laneKey,
+			MaxBatch: cfg.MaxBatch,
+			Alone:    store.IsDataError,
+		}),
+	}
+}
+
+// Stop ends the group commit after the calls under way.
+func (s *Service) Stop(ctx context.Context) error { return s.group.Stop(ctx) }
+
+// VerifyWrite checks a write token's signature.
+func (s *Service) VerifyWrite(token string) (consumerID, epoch int64, wakeID string, err error) {
+	return s.tokens.VerifyWrite(token)
+}
+
+// laneKey orders contended calls of one consumer among themselves.
+func laneKey(op store.ClaimOp) string {
+	switch {
+	case op.ID != 0:
+		return "i" + strconv.FormatInt(op.ID, 10)
+	case op.Consumer != "":
+		return "c" + op.Consumer
+	case op.Path != "":
+		return "p" + op.Path
+	case op.Wake != "":
+		return "w" + op.Wake
+	}
+	return "r" + op.Runner
+}
+
+// AcquireRequest asks for a mutex. Consumer, Wake or Path finds it; with none
+// of them Runner takes its oldest waiting wake.
+type AcquireRequest struct {
+	Wire     Wire
+	Service  int
+	Consumer string
+	Wake     string
+	Path     string
+	Epoch    int64  // zero: not given; else it must be the token's or the wake's
+	Token    string // claim or hold token, if one was shown
+	Holder   string // principal URL; empty when only the token speaks
+	Runner   string
+	ClaimID  string // makes a repeat of the same attempt answer the same
+	Trusted  bool   // a system principal
+}
+
+// Grant is a lease taken.
+type Grant struct {
+	ConsumerID   string
+	Epoch        int64
+	WakeID       string
+	EntityURL    string
+	StreamPath   string
+	RunnerID     string
+	Lease        time.Duration
+	Repeated     bool
+	HoldToken    string
+	WriteToken   string
+	Notification json.RawMessage
+}
+
+// Acquire takes the lease, or says who has it. A hold token answers its holder
+// the write token again.
+func (s *Service) Acquire(ctx context.Context, r AcquireRequest) (Grant, error) {
+	op := store.ClaimOp{Op: "acquire", Service: r.Service, Consumer: r.Consumer, Path: r.Path, Wake: r.Wake,
+		Holder: r.Holder, Runner: r.Runner, ClaimID: r.ClaimID, Trusted: r.Trusted}
+	if r.Wake != "" && uuid.Validate(r.Wake) != nil {
+		return Grant{}, problem.New(problem.WakeCallbackNotFound, "There is no such wake.")
+	}
+	if r.Token != "" {
+		k, err := s.tokens.Verify(r.Token)
+		if err != nil {
+			return Grant{}, err
+		}
+		if k.Service != r.Service || (r.Wake != "" && k.Wake != r.Wake) || (r.Epoch != 0 && k.Epoch != r.Epoch) || k.Purpose == Write {
+			return Grant{}, ErrToken
+		}
+		if k.Purpose == Hold {
+			return s.again(ctx, r, k)
+		}
+		op.ID, op.Wake, op.Proved = k.Consumer, k.Wake, true // a claim token names no consumer: the wake does
+		if op.Holder == "" {
+			op.Holder = "claim-token"
+		}
+	}
+	if op.ClaimID == "" && op.Runner == "" && op.Wake == "" && op.Consumer == "" && op.Path == "" {
+		return Grant{}, problem.New(problem.InvalidRequest, "Name a consumer, a wake, a stream or a runner to claim.")
+	}
+	claimID := op.ClaimID
+	if claimID == "" {
+		// Each attempt is its own: only a named attempt can be repeated.
+		op.ClaimID = uuid.NewString()
+	}
+	a, err := s.group.Do(ctx, op)
+	if err != nil {
+		return Grant{}, err
+	}
+	if r.Consumer != "" && a.ConsumerName != "" && a.ConsumerName != r.Consumer {
+		return Grant{}, ErrToken
+	}
+	if a.Outcome != "granted" && a.Outcome != "repeated" {
+		return Grant{}, refusal(r.Wire, a)
+	}
+	return s.grant(r.Service, op.ClaimID, a), nil
+}
+
+func (s *Service) grant(service int, claimID string, a store.ClaimAnswer) Grant {
+	k := Token{Service: service, Consumer: a.ConsumerID, Epoch: a.Epoch, Wake: a.WakeID, Claim: claimID}
+	k.Purpose = Hold
+	hold := s.tokens.Mint(k)
+	k.Purpose, k.Claim = Write, a.Holder
+	return Grant{ConsumerID: a.ConsumerName, Epoch: a.Epoch, WakeID: a.WakeID, EntityURL: a.EntityURL, StreamPath: a.StreamPath,
+		RunnerID: a.RunnerID, Lease: a.Lease, Repeated: a.Outcome == "repeated", HoldToken: hold,
+		WriteToken: s.tokens.Mint(k), Notification: a.Notification}
+}
+
+// again answers the holder of a lease its write token: the same bytes each
+// time. It extends the lease, as any sign of life does.
+func (s *Service) again(ctx context.Context, r AcquireRequest, k Token) (Grant, error) {
+	a, err := s.group.Do(ctx, store.ClaimOp{Op: "heartbeat", Service: k.Service, ID: k.Consumer, Epoch: k.Epoch, Wake: k.Wake})
+	if err != nil {
+		return Grant{}, err
+	}
+	if a.Outcome != "ok" {
+		return Grant{}, refusal(r.Wire, a)
+	}
+	w := Token{Purpose: Write, Service: k.Service, Consumer: a.ConsumerID, Epoch: a.Epoch, Wake: a.WakeID, Claim: a.Holder}
+	return Grant{ConsumerID: a.ConsumerName, Epoch: a.Epoch, WakeID: a.WakeID, EntityURL: a.EntityURL, RunnerID: a.RunnerID,
+		Lease: a.Lease, Repeated: true, HoldToken: r.Token, WriteToken: s.tokens.Mint(w)}, nil
+}
+
+// HoldRequest is a call of somebody who holds, or held, a lease. The token says
+// which; Consumer, Wake and Epoch, when given, must agree with it.
+type HoldRequest struct {
+	Wire     Wire
+	Service  int
+	Token    string
+	Consumer string
+	Wake     string
+	Epoch    int64
+}
+
+// Ack says how far a stream has been worked, as an offset of the wire.
+type Ack struct {
+	Path   string
+	Offset string
+}
+
+// Lease is what is left of it, measured by the database's clock.
+type Lease struct {
+	ConsumerID string
+	Epoch      int64
+	Remaining  time.Duration
+}
+
+// Released says whether a fresh wake exists since work was left.
+type Released struct {
+	ConsumerID string
+	Epoch      int64
+	NextWake   bool
+}
+
+func (s *Service) hold(ctx context.Context, r HoldRequest, op store.ClaimOp) (store.ClaimAnswer, error) {
+	k, err := s.tokens.Verify(r.Token)
+	if err != nil {
+		return store.ClaimAnswer{}, err
+	}
+	if k.Service != r.Service || (r.Wake != "" && r.Wake != k.Wake) {
+		return store.ClaimAnswer{}, ErrToken
+	}
+	if r.Epoch != 0 && r.Epoch != k.Epoch {
+		return store.ClaimAnswer{}, refusal(r.Wire, store.ClaimAnswer{Outcome: "stale", Epoch: k.Epoch})
+	}
+	op.Service, op.ID, op.Epoch, op.Wake = k.Service, k.Consumer, k.Epoch, k.Wake
+	a, err := s.group.Do(ctx, op)
+	if err != nil {
+		return a, err
+	}
+	if r.Consumer != "" && a.ConsumerName != "" && a.ConsumerName != r.Consumer {
+		return a, ErrToken
+	}
+	if a.Outcome != "ok" && a.Outcome != "released" {
+		return a, refusal(r.Wire, a)
+	}
+	return a, nil
+}
+
+// Heartbeat extends the lease.
+func (s *Service) Heartbeat(ctx context.Context, r HoldRequest) (Lease, error) {
+	a, err := s.hold(ctx, r, store.ClaimOp{Op: "heartbeat"})
+	return Lease{ConsumerID: a.ConsumerName, Epoch: a.Epoch, Remaining: a.Lease}, err
+}
+
+// Ack advances the cursor of the claim's streams.
+func (s *Service) Ack(ctx context.Context, r HoldRequest, acks []Ack) (Lease, error) {
+	at, err := positions(acks)
+	if err != nil {
+		return Lease{}, err
+	}
+	a, err := s.hold(ctx, r, store.ClaimOp{Op: "ack", Acks: at})
+	return Lease{ConsumerID: a.ConsumerName, Epoch: a.Epoch, Remaining: a.Lease}, err
+}
+
+// Release acks and gives the lease back. failure, when not nil, records the
+// run as failed. A repeat answers the same.
+func (s *Service) Release(ctx context.Context, r HoldRequest, acks []Ack, failure *string) (Released, error) {
+	at, err := positions(acks)
+	if err != nil {
+		return Released{}, err
+	}
+	if failure != nil && len(*failure) > 1000 {
+		cut := strings.ToValidUTF8((*failure)[:1000], "")
+		failure = &cut
+	}
+	a, err := s.hold(ctx, r, store.ClaimOp{Op: "release", Acks: at, Error: failure})
+	return Released{ConsumerID: a.ConsumerName, Epoch: a.Epoch, NextWake: a.NextWake}, err
+}
+
+func positions(acks []Ack) ([]store.ClaimAck, error) {
+	if len(acks) > 100 {
+		return nil, problem.New(problem.InvalidRequest, "A call acks at most 100 streams.")
+	}
+	out := make([]store.ClaimAck, len(acks))
+	for i, a := range acks {
+		pos, err := store.ParseOffset(a.Offset)
+		if err != nil || a.Offset == "-1" || a.Offset == "now" {
+			return nil, problem.New(problem.InvalidRequest, "An acked offset is not one the server handed out.").
+				WithDetails(problem.Detail{Path: "/acks", Message: "offset is not valid"})
+		}
+		out[i] = store.ClaimAck{Path: a.Path, Position: pos}
+	}
+	return out, nil
+}
+
+// refusal gives a mutex outcome its code on the route's wire.
+func refusal(w Wire, a store.ClaimAnswer) error {
+	pick := func(rfc, peer problem.Code, text string) error {
+		code := rfc
+		if w == Peer {
+			code = peer
+		}
+		e := problem.New(code, text).WithMeta("generation", a.Epoch).WithMeta("epoch", a.Epoch)
+		if a.Outcome == "held" {
+			if a.RunnerID != "" {
+				e.WithMeta("current_holder", a.RunnerID)
+			}
+			e.WithMeta("lease_remaining_ms", a.Lease.Milliseconds())
+		}
+		return e
+	}
+	switch a.Outcome {
+	case "held":
+		return pick(problem.EpochHeld, problem.AlreadyClaimed, "Another holder has this claim. Skip the wake; a fresh one follows if work is left.")
+	case "stale":
+		return pick(problem.EpochStale, problem.Fenced, "This wake is over: a newer epoch exists or the claim has ended. Stop working on it.")
+	case "lease_expired":
+		return pick(problem.LeaseExpired, problem.Fenced, "The lease ended before this call. Stop working; a fresh wake follows if work is left.")
+	case "no_work":
+		return ErrNoWork
+	case "stopped", "paused":
+		return ErrStopped
+	case "invalid_offset":
+		return problem.New(problem.InvalidOffset, "An acked offset is below the cursor or beyond the stream's tail.")
+	case "unknown_stream":
+		return problem.New(problem.InvalidRequest, "An acked stream is not one of this consumer's.").
+			WithDetails(problem.Detail{Path: "/acks", Message: "names a stream that is not linked"})
+	case "not_found":
+		if w == Peer {
+			return problem.New(problem.WakeCallbackNotFound, "There is no such wake.")
+		}
+		return problem.New(problem.NotFound, "There is no such consumer.")
+	case "not_owner":
+		return problem.New(problem.RunnerForbidden, "Only the owner of the target runner may claim this.")
+	case "runner_not_found":
+		return problem.New(problem.NotFound, "There is no such runner.")
+	case "runner_disabled":
+		if w == Peer {
+			return problem.New(problem.NotRunning, "The runner is disabled. Enable it to claim again.")
+		}
+		return problem.New(problem.RunnerDisabled, "The runner is disabled. Enable it to claim again.")
+	case "runner_full":
+		return problem.New(problem.RunnerFull, "The runner holds as many claims as its capacity. Release one first.")
+	case "runner_mismatch":
+		return problem.New(problem.InvalidRequest, "This wake is for another target.").
+			WithDetails(problem.Detail{Path: "/subscription_id", Message: "is not a wake of this runner"})
+	}
+	return problem.Wrap(problem.Internal, errors.New("unexpected mutex outcome "+a.Outcome), "The mutex gave an unexpected answer.")
+}
+
+// Callback is the absolute URL a wake is claimed at.
+func (s *Service) Callback(service, wakeID string) string {
+	u := s.public + "/_electric/wake-callbacks/" + wakeID
+	if service != "" && service != "default" {
+		u += "?service=" + url.QueryEscape(service)
+	}
+	return u
+}
+
+// Notify completes a redacted notification for its receiver: the callback and
+// the given claim token, which are stored nowhere.
+func (s *Service) Notify(service string, notification json.RawMessage, claimToken string) (json.RawMessage, error) {
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(notification, &m); err != nil {
+		return nil, err
+	}
+	var wake string
+	if err := json.Unmarshal(m["wakeId"], &wake); err != nil {
+		return nil, err
+	}
+	m["callback"], _ = json.Marshal(s.Callback(service, wake))
+	m["claimToken"], _ = json.Marshal(claimToken)
+	return json.Marshal(m)
+}
+
+// ClaimToken is the token that travels with a wake; the wake alone finds its
+// consumer.
+func (s *Service) ClaimToken(service int, epoch int64, wake string) string {
+	return s.tokens.Mint(Token{Purpose: Claim, Service: service, Epoch: epoch, Wake: wake})
+}
+
+// DecorateWake completes one entry of a runner's wake stream for its owner. An
+// entry that is not a wake is left as it is.
+func (s *Service) DecorateWake(service int, serviceName string, entry []byte) []byte {
+	var e struct {
+		Type   string `json:"type"`
+		WakeID string `json:"wakeId"`
+		Epoch  int64  `json:"epoch"`
+	}
+	if json.Unmarshal(entry, &e) != nil || e.Type != "wake" || uuid.Validate(e.WakeID) != nil {
+		return entry
+	}
+	out, err := s.Notify(serviceName, entry, s.ClaimToken(service, e.Epoch, e.WakeID))
+	if err != nil {
+		return entry
+	}
+	return out
+}

@@ -1,0 +1,186 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/rouse-run/rouse/gateway/feed"
+	"github.com/rouse-run/rouse/gateway/store"
+	"github.com/rouse-run/rouse/plugins/contract"
+)
+
+// DeliveryDatabase is what the delivery worker needs of the store.
+type DeliveryDatabase interface {
+	DeliveryTake(ctx context.Context, limit int) ([]store.DueDelivery, error)
+	DeliveryResult(ctx context.Context, d store.DueDelivery, outcome string, retryAfter time.Duration, status int, errText string) (string, error)
+}
+
+// Notifier completes a notification with what is stored nowhere.
+type Notifier interface {
+	ClaimToken(service int, epoch int64, wake string) string
+	Callback(service, wakeID string) string
+	Notify(service string, notification json.RawMessage, claimToken string) (json.RawMessage, error)
+}
+
+const (
+	deliverySlots = 256
+	deliveryPoll  = time.Second
+	resultTries   = 5
+)
+
+// Delivery hands due wakes to push transports. A wake is lent by the database
+// for one lease: should this gateway die, another one takes it.
+type Delivery struct {
+	db         DeliveryDatabase
+	notify     Notifier
+	transports map[string]contract.Transport
+	log        *slog.Logger
+	metrics    *metrics
+	now        chan struct{}
+	slots      chan struct{}
+	wg         sync.WaitGroup
+}
+
+var _ feed.DeliverySink = (*Delivery)(nil)
+
+func newDelivery(db DeliveryDatabase, n Notifier, ts []contract.Transport, log *slog.Logger, m *metrics) *Delivery {
+	d := &Delivery{db: db, notify: n, transports: map[string]contract.Transport{}, log: log, metrics: m,
+		now: make(chan struct{}, 1), slots: make(chan struct{}, deliverySlots)}
+	for _, t := range ts {
+		d.transports[t.Type()] = t
+	}
+	return d
+}
+
+// Wakes implements feed.DeliverySink: the rows decide what is due.
+func (d *Delivery) Wakes(context.Context, []string) { poke(d.now) }
+
+// Gap implements feed.DeliverySink.
+func (d *Delivery) Gap(context.Context, feed.GapReason) { poke(d.now) }
+
+// run takes due wakes when told and once a second, until ctx ends; deliveries
+// under way are waited for.
+func (d *Delivery) run(ctx context.Context) {
+	defer d.wg.Wait()
+	tick := time.NewTicker(deliveryPoll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.now:
+		case <-tick.C:
+		}
+		d.drain(ctx)
+	}
+}
+
+func (d *Delivery) drain(ctx context.Context) {
+	for ctx.Err() == nil {
+		free := min(cap(d.slots)-len(d.slots), 64)
+		if free == 0 {
+			return // a finished delivery pokes again
+		}
+		due, err := d.db.DeliveryTake(ctx, free)
+		if err != nil {
+			if ctx.Err() == nil {
+				d.log.Warn("due wakes could not be taken; trying again", "code", "DELIVERY_TAKE_FAILED", "err", err)
+			}
+			return
+		}
+		for _, w := range due {
+			d.slots <- struct{}{}
+			d.wg.Add(1)
+			go func() {
+				defer d.wg.Done()
+				d.send(ctx, w)
+				<-d.slots
+				poke(d.now)
+			}()
+		}
+		if len(due) < free {
+			return
+		}
+	}
+}
+
+func (d *Delivery) send(ctx context.Context, w store.DueDelivery) {
+	start := time.Now()
+	r := d.deliver(ctx, w)
+	d.metrics.deliveries.WithLabelValues(string(r.Outcome)).Inc()
+	d.metrics.deliverySeconds.Observe(time.Since(start).Seconds())
+	// The answer is in hand, so it is recorded even while the gateway drains.
+	rctx := context.WithoutCancel(ctx)
+	wait := outageFirst
+	for try := 1; ; try++ {
+		cctx, cancel := context.WithTimeout(rctx, 5*time.Second)
+		became, err := d.db.DeliveryResult(cctx, w, string(r.Outcome), r.RetryAfter, r.StatusCode, r.Error)
+		cancel()
+		if err == nil {
+			d.log.Debug("wake delivered", "wake_id", w.WakeID, "attempt", w.Attempt, "outcome", string(r.Outcome), "became", became)
+			return
+		}
+		if try == resultTries || !pause(ctx, wait) {
+			// The loan ends by itself and the wake is sent again.
+			d.log.Warn("a delivery's result was not recorded", "code", "DELIVERY_RESULT_FAILED", "wake_id", w.WakeID, "err", err)
+			return
+		}
+		wait = min(2*wait, outageLast)
+	}
+}
+
+func (d *Delivery) deliver(ctx context.Context, w store.DueDelivery) contract.Result {
+	var target struct {
+		Type           string `json:"type"`
+		SubscriptionID string `json:"subscription_id"`
+	}
+	if err := json.Unmarshal(w.Target, &target); err != nil {
+		return contract.Result{Outcome: contract.Permanent, Error: "the stored target cannot be read"}
+	}
+	t := d.transports[target.Type]
+	if t == nil {
+		return contract.Result{Outcome: contract.Retry, Error: "no transport of type " + target.Type + " is configured"}
+	}
+	body, err := d.payload(w, target.SubscriptionID)
+	if err != nil {
+		return contract.Result{Outcome: contract.Permanent, Error: "the notification cannot be made"}
+	}
+	// The loan is the lease: an answer after it would meet a second attempt.
+	dctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.Lease-w.Lease/10)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() {
+		// While draining, a slow receiver gets a moment, not its whole lease.
+		time.AfterFunc(2*time.Second, cancel)
+	})
+	defer stop()
+	return t.Deliver(dctx, contract.Delivery{WakeID: w.WakeID, Service: w.ServiceName, Attempt: w.Attempt, Target: w.Target, Notification: body})
+}
+
+// payload is the WakeNotification plus the names that subscription webhooks of
+// the ecosystem look for.
+func (d *Delivery) payload(w store.DueDelivery, subscription string) (json.RawMessage, error) {
+	token := d.notify.ClaimToken(w.Service, w.Epoch, w.WakeID)
+	full, err := d.notify.Notify(w.ServiceName, w.Notification, token)
+	if err != nil {
+		return nil, err
+	}
+	var m map[string]any
+	if err := json.Unmarshal(full, &m); err != nil {
+		return nil, err
+	}
+	if subscription == "" {
+		subscription = w.ConsumerName
+	}
+	m["subscription_id"] = subscription
+	m["wake_id"] = w.WakeID
+	m["generation"] = w.Epoch
+	m["callback_url"] = d.notify.Callback(w.ServiceName, w.WakeID)
+	m["callback_token"] = token
+	if m["triggerEvent"] == "message_received" {
+		m["triggerEvent"] = "inbox"
+	}
+	return json.Marshal(m)
+}
