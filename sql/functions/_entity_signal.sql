@@ -21,13 +21,13 @@ begin
     -- An ended entity's signal is history, not work; any other is for the app.
     v_tail := _stream_push(p_stream_id,
         '{"headers":{"operation":"insert","timestamp":' || to_json(v_iso) || '},"type":"signal","key":' || to_json(p_key)
-        || ',"value":' || jsonb_strip_nulls(jsonb_build_object(
+        || ',"value":' || (jsonb_strip_nulls(jsonb_build_object(
             'signal', p_signal, 'status', case when v_t.handled then 'handled' else 'unhandled' end,
             'sender', p_principal, 'timestamp', v_iso, 'reason', p_reason,
             'handled_at', case when v_t.handled then v_iso end, 'handled_by', case when v_t.handled then 'server' end,
             'outcome', case when v_t.handled then 'transitioned' end,
             'previous_state', p_entity.status, 'new_state', v_t.new_status))
-           || case when p_payload is null then '{}' else jsonb_build_object('payload', p_payload) end
+           || case when p_payload is null then '{}' else jsonb_build_object('payload', p_payload) end)::text
         || '}', not v_t.ends);
 
     if v_t.new_status <> p_entity.status then

@@ -1,0 +1,268 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Entity is one row of rouse.entities.
+type Entity struct {
+	URL            string
+	Type           string
+	Status         string
+	DispatchPolicy json.RawMessage // nil when the entity has no target
+	Tags           json.RawMessage
+	SpawnArgs      json.RawMessage
+	Sandbox        json.RawMessage // nil when absent
+	Parent         string          // empty when absent
+	CreatedBy      string
+	TypeRevision   int32
+	InboxSchemas   json.RawMessage // nil: anything goes; {}: no typed message
+	StateSchemas   json.RawMessage
+	ConsumerID     int64
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+}
+
+// entityCols selects an Entity from the composite or row alias in front of it.
+func entityCols(alias string) string {
+	out := ""
+	for i, c := range [...]string{"url", "type", "status", "dispatch_policy", "tags", "spawn_args", "sandbox", "parent", "created_by",
+		"type_revision", "inbox_schemas", "state_schemas", "consumer_id", "created_at", "updated_at"} {
+		if i > 0 {
+			out += ", "
+		}
+		out += alias + "." + c
+	}
+	return out
+}
+
+// entityScan holds the nullable columns of a row that may be absent as a whole.
+type entityScan struct {
+	e                          Entity
+	url, typ, status, parent   *string
+	createdBy                  *string
+	revision                   *int32
+	consumer                   *int64
+	createdAt, updatedAt       *time.Time
+	policy, tags, args, sb     []byte
+	inboxSchemas, stateSchemas []byte
+}
+
+func (s *entityScan) dest() []any {
+	return []any{&s.url, &s.typ, &s.status, &s.policy, &s.tags, &s.args, &s.sb, &s.parent, &s.createdBy,
+		&s.revision, &s.inboxSchemas, &s.stateSchemas, &s.consumer, &s.createdAt, &s.updatedAt}
+}
+
+func (s *entityScan) entity() Entity {
+	if s.url == nil {
+		return Entity{}
+	}
+	return Entity{URL: *s.url, Type: *s.typ, Status: *s.status, DispatchPolicy: s.policy, Tags: s.tags, SpawnArgs: s.args,
+		Sandbox: s.sb, Parent: str(s.parent), CreatedBy: str(s.createdBy), TypeRevision: num(s.revision),
+		InboxSchemas: s.inboxSchemas, StateSchemas: s.stateSchemas, ConsumerID: num(s.consumer),
+		CreatedAt: num(s.createdAt), UpdatedAt: num(s.updatedAt)}
+}
+
+func str(p *string) string { return num(p) }
+
+func num[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}
+
+// jsonArg passes JSON text as jsonb; nil is SQL null, never the JSON null.
+func jsonArg(m json.RawMessage) any {
+	if m == nil {
+		return nil
+	}
+	return string(m)
+}
+
+// textArg passes an empty string as SQL null.
+func textArg(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// SpawnRequest is the argument of [Store.EntitySpawn].
+type SpawnRequest struct {
+	Service      int32
+	URL          string
+	Type         string
+	TypeRevision int32 // the revision the arguments were validated against
+	Principal    string
+	System       bool // bypasses ownership
+	Open         bool // everybody may spawn the type
+	Args         json.RawMessage
+	Tags         json.RawMessage
+	Parent       string
+	Policy       json.RawMessage // nil: inherit
+	Sandbox      json.RawMessage
+	Created      string // the entity_created message
+	Message      string // the first message, or empty
+}
+
+// SpawnResult answers [Store.EntitySpawn]; TxID and Entity are set when the
+// outcome is "spawned".
+type SpawnResult struct {
+	Outcome string
+	TxID    int64
+	Entity  Entity
+}
+
+// EntitySpawn makes an entity in one transaction. Outcomes: see
+// sql/functions/entity_spawn.sql.
+func (s *Store) EntitySpawn(ctx context.Context, r SpawnRequest) (SpawnResult, error) {
+	var out SpawnResult
+	var txid *int64
+	var es entityScan
+	err := s.row(ctx, func(row pgx.Row) error {
+		return row.Scan(append([]any{&out.Outcome, &txid}, es.dest()...)...)
+	}, `select r.outcome, r.txid, `+entityCols("(r.entity)")+` from rouse.entity_spawn($1, $2::text, $3::text, $4, $5::text, $6, $7,
+		$8::jsonb, $9::jsonb, $10::text, $11::jsonb, $12::jsonb, $13::text, $14::text) r`,
+		r.Service, r.URL, r.Type, r.TypeRevision, r.Principal, r.System, r.Open, jsonArg(r.Args), jsonArg(r.Tags), textArg(r.Parent),
+		jsonArg(r.Policy), jsonArg(r.Sandbox), r.Created, textArg(r.Message))
+	out.TxID, out.Entity = num(txid), es.entity()
+	return out, err
+}
+
+// EntityGet looks an entity up; [ErrNoRow] when there is none.
+func (s *Store) EntityGet(ctx context.Context, service int32, url string) (Entity, error) {
+	var es entityScan
+	err := s.row(ctx, func(row pgx.Row) error { return row.Scan(es.dest()...) },
+		`select `+entityCols("e")+` from rouse.entity_get($1, $2::text) e`, service, url)
+	return es.entity(), err
+}
+
+// EntityFilter narrows [Store.EntityList]; empty fields match all.
+type EntityFilter struct {
+	VisibleTo string // principal; empty: everything
+	Type      string
+	Status    string
+	Parent    string
+	CreatedBy string
+	BeforeAt  time.Time // cursor: the last row of the page before
+	BeforeURL string
+	Limit     int
+}
+
+// EntityList lists entities, newest first.
+func (s *Store) EntityList(ctx context.Context, service int32, f EntityFilter) ([]Entity, error) {
+	var before any
+	if !f.BeforeAt.IsZero() {
+		before = f.BeforeAt
+	}
+	out := []Entity{}
+	err := s.rows(ctx, func(rows pgx.Rows) error {
+		var es entityScan
+		if err := rows.Scan(es.dest()...); err != nil {
+			return err
+		}
+		out = append(out, es.entity())
+		return nil
+	}, `select `+entityCols("e")+` from rouse.entity_list($1, $2::text, $3::text, $4::text, $5::text, $6::text, $7::timestamptz, $8::text, $9) e`,
+		service, textArg(f.VisibleTo), textArg(f.Type), textArg(f.Status), textArg(f.Parent), textArg(f.CreatedBy), before, f.BeforeURL,
+		int32(f.Limit))
+	return out, err
+}
+
+// GateRequest asks [Store.EntityGate] about one entity.
+type GateRequest struct {
+	Service int32
+	URL     string
+	Type    string // of the url, to tell an unknown type from an unknown entity
+}
+
+// Gate is what a send needs to know of an entity.
+type Gate struct {
+	Found          bool
+	TypeExists     bool
+	Status         string
+	CreatedBy      string
+	Type           string
+	SchemaRevision int32
+	InboxSchemas   json.RawMessage // nil: anything goes
+}
+
+// EntityGate asks about many entities in one round trip, answered in order.
+func (s *Store) EntityGate(ctx context.Context, reqs []GateRequest) ([]Gate, error) {
+	services := make([]int32, len(reqs))
+	urls, types := make([]string, len(reqs)), make([]string, len(reqs))
+	for i, r := range reqs {
+		services[i], urls[i], types[i] = r.Service, r.URL, r.Type
+	}
+	out := make([]Gate, 0, len(reqs))
+	err := s.rows(ctx, func(rows pgx.Rows) error {
+		var url, status, by, typ *string
+		var rev *int32
+		var schemas []byte
+		var known bool
+		if err := rows.Scan(&url, &status, &by, &typ, &rev, &schemas, &known); err != nil {
+			return err
+		}
+		out = append(out, Gate{Found: url != nil, TypeExists: known, Status: str(status), CreatedBy: str(by), Type: str(typ),
+			SchemaRevision: num(rev), InboxSchemas: schemas})
+		return nil
+	}, `select * from rouse.entity_gate($1::int[], $2::text[], $3::text[])`, services, urls, types)
+	return out, err
+}
+
+// EntityTagPut sets a tag, or removes it when value is nil. event is the row
+// told on the entity's stream. Outcomes: ok, unchanged, not_found, not_running.
+func (s *Store) EntityTagPut(ctx context.Context, service int32, url, principal, key string, value *string, event string) (string, int64, Entity, error) {
+	var outcome string
+	var txid *int64
+	var es entityScan
+	err := s.row(ctx, func(row pgx.Row) error { return row.Scan(append([]any{&outcome, &txid}, es.dest()...)...) },
+		`select r.outcome, r.txid, `+entityCols("(r.entity)")+` from rouse.entity_tag_put($1, $2::text, $3::text, $4::text, $5::text, $6::text) r`,
+		service, url, principal, key, value, event)
+	return outcome, num(txid), es.entity(), err
+}
+
+// SignalResult answers [Store.EntitySignal]. Outcomes: signalled, not_found,
+// terminal.
+type SignalResult struct {
+	Outcome       string
+	TxID          int64
+	PreviousState string
+	NewState      string
+	CreatedAt     time.Time
+}
+
+// EntitySignal signals an entity; payload may be nil.
+func (s *Store) EntitySignal(ctx context.Context, service int32, url, principal, signal, key, reason string, payload json.RawMessage) (SignalResult, error) {
+	var out SignalResult
+	var txid *int64
+	var prev, next *string
+	var at *time.Time
+	err := s.row(ctx, func(row pgx.Row) error { return row.Scan(&out.Outcome, &txid, &prev, &next, &at) },
+		`select * from rouse.entity_signal($1, $2::text, $3::text, $4::text, $5::text, $6::text, $7::jsonb)`,
+		service, url, principal, signal, key, textArg(reason), jsonArg(payload))
+	out.TxID, out.PreviousState, out.NewState, out.CreatedAt = num(txid), str(prev), str(next), num(at)
+	return out, err
+}
+
+// EntityResume lets a paused entity go on: resumed, unchanged or not_found.
+func (s *Store) EntityResume(ctx context.Context, service int32, url string) (string, error) {
+	var outcome string
+	err := s.row(ctx, func(row pgx.Row) error { return row.Scan(&outcome) }, `select rouse.entity_resume($1, $2::text)`, service, url)
+	return outcome, err
+}
+
+// EntityErrorStream makes an entity's error stream at its first write:
+// created, exists, not_found or path_taken.
+func (s *Store) EntityErrorStream(ctx context.Context, service int32, url string) (string, error) {
+	var outcome string
+	err := s.row(ctx, func(row pgx.Row) error { return row.Scan(&outcome) },
+		`select r.outcome from rouse.entity_error_stream($1, $2::text) r`, service, url)
+	return outcome, err
+}

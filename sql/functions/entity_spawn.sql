@@ -1,0 +1,115 @@
+-- entity_spawn: makes an entity in one transaction: its row, its mutex, its
+-- main stream with the creation event, its cursor behind that event (so that
+-- creation wakes nobody), its dispatch state, and the first message, if any,
+-- which wakes through the log like every other append.
+-- The effective dispatch policy (explicit, else the parent's, else the type's)
+-- is fixed here. The caller has validated the arguments against revision
+-- p_type_revision of the type. p_system bypasses ownership; p_open lets
+-- everybody spawn the type, not only its registrar.
+-- Outcomes: spawned, duplicate, path_taken, unknown_type, type_changed,
+-- type_forbidden, parent_not_found, parent_forbidden, parent_not_running,
+-- runner_not_found, runner_forbidden.
+create or replace function rouse.entity_spawn(
+    p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean,
+    p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb,
+    p_created text, p_message text
+) returns table (outcome text, txid bigint, entity rouse.entities)
+language plpgsql
+set search_path = rouse, pg_temp
+as $$
+declare
+    v_path     text := substr(p_url, 2);
+    v_type     entity_types;
+    v_parent   entities;
+    v_policy   jsonb;
+    v_runner   text;
+    v_owner    text;
+    v_stream   bigint;
+    v_consumer bigint;
+    v_tail     bigint;
+    v_row      entities;
+    v_now      timestamptz;
+begin
+    select * into v_type from entity_types t where t.service_id = p_service_id and t.name = p_type;
+    if not found then
+        return query select 'unknown_type', null::bigint, null::entities;
+        return;
+    elsif v_type.revision <> p_type_revision then
+        return query select 'type_changed', null::bigint, null::entities;
+        return;
+    elsif not (p_system or p_open or v_type.owner_principal = p_principal) then
+        return query select 'type_forbidden', null::bigint, null::entities;
+        return;
+    end if;
+
+    if p_parent is not null then
+        select * into v_parent from entities e where e.service_id = p_service_id and e.url = p_parent;
+        if not found then
+            return query select 'parent_not_found', null::bigint, null::entities;
+            return;
+        elsif not (p_system or v_parent.created_by = p_principal) then
+            return query select 'parent_forbidden', null::bigint, null::entities;
+            return;
+        elsif v_parent.status in ('stopping', 'stopped', 'killed') then
+            return query select 'parent_not_running', null::bigint, null::entities;
+            return;
+        end if;
+    end if;
+
+    v_policy := coalesce(p_policy, v_parent.dispatch_policy, v_type.default_dispatch_policy);
+    for v_runner in
+        select t ->> 'runnerId' from jsonb_array_elements(coalesce(v_policy -> 'targets', '[]')) t where t ->> 'type' = 'runner'
+    loop
+        select r.owner_principal into v_owner from runners r where r.service_id = p_service_id and r.id = v_runner;
+        if not found then
+            return query select 'runner_not_found', null::bigint, null::entities;
+            return;
+        elsif not (p_system or v_owner = p_principal) then
+            return query select 'runner_forbidden', null::bigint, null::entities;
+            return;
+        end if;
+    end loop;
+
+    v_now := clock_timestamp();
+    -- An expired plain stream under the name is absent for everybody: retire it.
+    update streams s set path = null, deleted_at = v_now
+     where s.service_id = p_service_id and s.path in (v_path || '/main', v_path || '/error')
+       and s.kind = 'app' and s.expires_at <= v_now;
+    if exists (select from streams s where s.service_id = p_service_id and s.path = v_path || '/error' and s.kind = 'app') then
+        return query select 'path_taken', null::bigint, null::entities;
+        return;
+    end if;
+    -- The main stream's name decides races of equal spawns.
+    insert into streams (service_id, path, kind, owner, content_type, is_json, created_at)
+    values (p_service_id, v_path || '/main', 'entity', p_principal, 'application/json', true, v_now)
+    on conflict (service_id, path) do nothing
+    returning id into v_stream;
+    if not found then
+        return query select case when exists (select from entities e where e.service_id = p_service_id and e.url = p_url)
+                                 then 'duplicate' else 'path_taken' end, null::bigint, null::entities;
+        return;
+    end if;
+
+    insert into consumers (service_id, name, kind, entity_url, created_at)
+    values (p_service_id, 'e_' || left(encode(sha256(convert_to(p_service_id || '/' || p_url, 'UTF8')), 'hex'), 32),
+            'entity', p_url, v_now)
+    returning id into v_consumer;
+    update streams s set consumer_id = v_consumer where s.id = v_stream;
+    perform _notice(v_stream, 0, 8);
+    v_tail := _stream_push(v_stream, p_created, false);
+    insert into consumer_streams (consumer_id, stream_id, acked) values (v_consumer, v_stream, v_tail);
+    insert into entities (service_id, url, type, status, dispatch_policy, tags, spawn_args, sandbox, parent, created_by,
+            type_revision, inbox_schemas, state_schemas, consumer_id, created_at, updated_at)
+    values (p_service_id, p_url, p_type, 'idle', v_policy, coalesce(p_tags, '{}'), coalesce(p_args, '{}'), p_sandbox, p_parent,
+            p_principal, v_type.revision, v_type.inbox_schemas, v_type.state_schemas, v_consumer, v_now, v_now)
+    returning * into v_row;
+    insert into entity_dispatch_state (service_id, entity_url, updated_at) values (p_service_id, p_url, v_now);
+    perform audit_add(p_service_id, p_principal, 'entity.spawn', p_url, jsonb_build_object('type', p_type));
+    if p_message is not null then
+        perform _stream_push(v_stream, p_message, true);
+    end if;
+    return query select 'spawned', _txid(), v_row;
+end
+$$;
+comment on function rouse.entity_spawn(integer, text, text, integer, text, boolean, boolean, jsonb, jsonb, text, jsonb, jsonb, text, text)
+    is 'Makes an entity with its stream, mutex, cursor and dispatch state in one transaction.';

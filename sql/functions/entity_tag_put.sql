@@ -1,0 +1,43 @@
+-- entity_tag_put: sets (p_value) or removes (null) one tag, and tells it on
+-- the entity's stream as a bookkeeping row that wakes nobody, so that a holder
+-- that tags its own entity does not wake itself. p_event is that row.
+-- Outcomes: ok, unchanged, not_found, not_running.
+create or replace function rouse.entity_tag_put(
+    p_service_id integer, p_url text, p_principal text, p_key text, p_value text, p_event text
+) returns table (outcome text, txid bigint, entity rouse.entities)
+language plpgsql
+set search_path = rouse, pg_temp
+as $$
+declare
+    v_row    entities;
+    v_stream bigint;
+    v_now    timestamptz;
+begin
+    -- Lock order: stream, then entity.
+    select s.id into v_stream from streams s
+     where s.service_id = p_service_id and s.path = substr(p_url, 2) || '/main' and s.kind = 'entity'
+       for no key update;
+    select * into v_row from entities e where e.service_id = p_service_id and e.url = p_url for no key update;
+    if not found then
+        return query select 'not_found', null::bigint, null::entities;
+        return;
+    elsif v_row.status in ('stopped', 'killed') then
+        return query select 'not_running', null::bigint, v_row;
+        return;
+    elsif (v_row.tags ->> p_key) is not distinct from p_value then
+        return query select 'unchanged', _txid(), v_row;
+        return;
+    end if;
+    v_now := clock_timestamp();
+    update entities e
+       set tags = case when p_value is null then e.tags - p_key else e.tags || jsonb_build_object(p_key, p_value) end,
+           updated_at = v_now
+     where e.service_id = p_service_id and e.url = p_url
+    returning * into v_row;
+    perform _stream_push(v_stream, p_event, false);
+    perform audit_add(p_service_id, p_principal, case when p_value is null then 'entity.tag_delete' else 'entity.tag_put' end,
+        p_url, jsonb_build_object('key', p_key));
+    return query select 'ok', _txid(), v_row;
+end
+$$;
+comment on function rouse.entity_tag_put(integer, text, text, text, text, text) is 'Sets or removes one tag of an entity.';
