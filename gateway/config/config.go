@@ -1,0 +1,259 @@
+// Package config owns the settings of a gateway: one struct, filled from defaults, then a file, then ROUSE_* variables,
+// then flags, each over the one before.
+//
+// It promises that a Config it returns is valid, that every complaint names the setting in all its spellings and comes
+// together with the others, and that no secret can be printed by accident. It must not know what the settings do.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+	"go.yaml.in/yaml/v3"
+)
+
+// Config is everything a gateway can be told. Names in files are the yaml names, variables are ROUSE_ + the env names.
+type Config struct {
+	// Listen is the address of the HTTP server, host:port. Port 0 takes a free one.
+	Listen string `yaml:"listen" env:"LISTEN"`
+	// PublicURL is the base of the URLs handed out to runners and webhooks; empty = made from Listen.
+	PublicURL string `yaml:"public_url" env:"PUBLIC_URL"`
+	// CORSOrigins may call from browsers; "*" = everybody.
+	CORSOrigins []string `yaml:"cors_origins" env:"CORS_ORIGINS"`
+
+	// DatabaseURL may go through a pooler in transaction mode.
+	DatabaseURL Secret `yaml:"database_url" env:"DATABASE_URL"`
+	// DirectURL goes around the pooler, for replication and migrations; empty = DatabaseURL.
+	DirectURL Secret `yaml:"direct_url" env:"DIRECT_URL"`
+	// Pooled avoids named prepared statements on DatabaseURL, for poolers that cannot keep them.
+	Pooled bool `yaml:"pooled" env:"POOLED"`
+	// PoolSize is the greatest number of connections to DatabaseURL.
+	PoolSize int `yaml:"pool_size" env:"POOL_SIZE"`
+
+	// Keys is the key ring of claim and write tokens: the ring itself, or the path of a file that holds it. All gateways
+	// of a database share it.
+	Keys Secret `yaml:"keys" env:"KEYS"`
+	// TokensFile lists the hashed tokens of users; empty = no such users.
+	TokensFile string `yaml:"tokens_file" env:"TOKENS_FILE"`
+	// Insecure lets requests in without credentials. Only `dev` sets it by itself.
+	Insecure bool `yaml:"insecure" env:"INSECURE"`
+	// TypeSpawn says who may spawn an entity of a type: "all", or the "registrar" of the type only.
+	TypeSpawn string `yaml:"type_spawn" env:"TYPE_SPAWN"`
+	// AllowPrivateWebhooks lets webhooks go to loopback and private addresses and over plain http.
+	AllowPrivateWebhooks bool `yaml:"allow_private_webhooks" env:"ALLOW_PRIVATE_WEBHOOKS"`
+
+	// MaxBodyBytes is the greatest request body; more answers 413.
+	MaxBodyBytes Bytes `yaml:"max_body_bytes" env:"MAX_BODY_BYTES"`
+	// LongPollTimeout is how long a long-poll waits for data.
+	LongPollTimeout time.Duration `yaml:"long_poll_timeout" env:"LONG_POLL_TIMEOUT"`
+	// SSEMaxAge is when an SSE response is ended so that the client reconnects and caches can be shared.
+	SSEMaxAge time.Duration `yaml:"sse_max_age" env:"SSE_MAX_AGE"`
+
+	// LeaseTTL is how long a claim lives without a heartbeat, unless its policy says otherwise.
+	LeaseTTL time.Duration `yaml:"lease_ttl" env:"LEASE_TTL"`
+	// OutstandingAfter is when an unclaimed wake is delivered again.
+	OutstandingAfter time.Duration `yaml:"outstanding_after" env:"OUTSTANDING_AFTER"`
+	// ScanPeriod is the time between two recovery scans.
+	ScanPeriod time.Duration `yaml:"scan_period" env:"SCAN_PERIOD"`
+	// ReaperPeriod is the time between two looks for lapsed leases.
+	ReaperPeriod time.Duration `yaml:"reaper_period" env:"REAPER_PERIOD"`
+
+	// LogLevel is debug, info, warn or error; LogFormat is text or json.
+	LogLevel  slog.Level `yaml:"log_level" env:"LOG_LEVEL"`
+	LogFormat string     `yaml:"log_format" env:"LOG_FORMAT"`
+	// DrainTimeout bounds an orderly shutdown.
+	DrainTimeout time.Duration `yaml:"drain_timeout" env:"DRAIN_TIMEOUT"`
+}
+
+// EnvPrefix begins the name of every variable.
+const EnvPrefix = "ROUSE_"
+
+// Default is what `serve` starts from.
+func Default() Config {
+	return Config{
+		Listen:           "127.0.0.1:4437",
+		PoolSize:         16,
+		TypeSpawn:        "registrar",
+		MaxBodyBytes:     16 * MiB,
+		LongPollTimeout:  20 * time.Second,
+		SSEMaxAge:        60 * time.Second,
+		LeaseTTL:         30 * time.Second,
+		OutstandingAfter: 30 * time.Second,
+		ScanPeriod:       5 * time.Second,
+		ReaperPeriod:     500 * time.Millisecond,
+		LogLevel:         slog.LevelInfo,
+		LogFormat:        "json",
+		DrainTimeout:     10 * time.Second,
+	}
+}
+
+// Dev is what `dev` starts from: everything on this machine, nothing to set up.
+func Dev() Config {
+	c := Default()
+	c.TypeSpawn = "all"
+	c.Insecure = true
+	c.AllowPrivateWebhooks = true
+	c.CORSOrigins = []string{"*"}
+	c.LogFormat = "text"
+	c.LogLevel = slog.LevelWarn
+	return c
+}
+
+// Sources are where Load looks, in order.
+type Sources struct {
+	File    string            // JSON or YAML; empty = none
+	Environ map[string]string // nil = this process's
+	Apply   func(*Config)     // flags; nil = none
+}
+
+// Load fills base from the sources and validates the outcome.
+func Load(base Config, from Sources) (Config, error) {
+	c := base
+	if from.File != "" {
+		raw, err := os.ReadFile(from.File)
+		if err != nil {
+			return c, fmt.Errorf("the configuration file cannot be read: %w", err)
+		}
+		if err := parse(raw, &c); err != nil {
+			return c, fmt.Errorf("the configuration file %s: %w", from.File, err)
+		}
+	}
+	if err := env.ParseWithOptions(&c, env.Options{Prefix: EnvPrefix, Environment: from.Environ}); err != nil {
+		return c, envError(err)
+	}
+	if from.Apply != nil {
+		from.Apply(&c)
+	}
+	if c.DirectURL.IsZero() {
+		c.DirectURL = c.DatabaseURL
+	}
+	return c, c.Validate()
+}
+
+// parse reads YAML, of which JSON is a part. An unknown name is an error: a setting that does nothing by a slip of the
+// pen is worse than a refusal.
+func parse(raw []byte, c *Config) error {
+	d := yaml.NewDecoder(bytes.NewReader(raw))
+	d.KnownFields(true)
+	if err := d.Decode(c); err != nil && !errors.Is(err, io.EOF) {
+		var typeErr *yaml.TypeError
+		if errors.As(err, &typeErr) {
+			// Its lines quote what they could not read, which may be a secret: keep the place only.
+			places := make([]string, len(typeErr.Errors))
+			for i, line := range typeErr.Errors {
+				places[i] = withoutQuotes(line)
+			}
+			return errors.New(strings.Join(places, "; "))
+		}
+		return err
+	}
+	return nil
+}
+
+// withoutQuotes cuts what stands between backquotes.
+func withoutQuotes(s string) string {
+	before, rest, ok := strings.Cut(s, "`")
+	if !ok {
+		return s
+	}
+	_, after, _ := strings.Cut(rest, "`")
+	return before + "…" + after
+}
+
+// envError names the variables without the values that could not be read.
+func envError(err error) error {
+	var all env.AggregateError
+	if !errors.As(err, &all) {
+		return errors.New("the ROUSE_* variables cannot be read")
+	}
+	var names []string
+	t := reflect.TypeFor[Config]()
+	for _, one := range all.Errors {
+		var p env.ParseError
+		if errors.As(one, &p) {
+			if f, ok := t.FieldByName(p.Name); ok {
+				names = append(names, EnvPrefix+f.Tag.Get("env"))
+			}
+		}
+	}
+	return fmt.Errorf("cannot be read as %s should be", strings.Join(names, ", "))
+}
+
+// Validate lists everything that is wrong.
+func (c Config) Validate() error {
+	var wrong []error
+	t := reflect.TypeFor[Config]()
+	bad := func(field, why string) {
+		f, _ := t.FieldByName(field)
+		wrong = append(wrong, fmt.Errorf("%s (%s%s) %s", f.Tag.Get("yaml"), EnvPrefix, f.Tag.Get("env"), why))
+	}
+	if _, port, err := net.SplitHostPort(c.Listen); err != nil || port == "" {
+		bad("Listen", "must be host:port")
+	}
+	if c.PublicURL != "" {
+		if u, err := url.Parse(c.PublicURL); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+			bad("PublicURL", "must be an http or https URL without query, fragment or user")
+		}
+	}
+	for _, o := range c.CORSOrigins {
+		if u, err := url.Parse(o); o != "*" && (err != nil || u.Scheme == "" || u.Host == "" || u.Path != "") {
+			bad("CORSOrigins", "must hold origins such as https://app.example.com, or *")
+		}
+	}
+	if c.DatabaseURL.IsZero() {
+		bad("DatabaseURL", "is needed")
+	}
+	if c.PoolSize < 2 || c.PoolSize > 1000 {
+		bad("PoolSize", "must be 2 to 1000")
+	}
+	if c.TypeSpawn != "all" && c.TypeSpawn != "registrar" {
+		bad("TypeSpawn", "must be all or registrar")
+	}
+	if c.MaxBodyBytes < KiB || c.MaxBodyBytes > GiB {
+		bad("MaxBodyBytes", "must be 1KiB to 1GiB")
+	}
+	if c.LogFormat != "text" && c.LogFormat != "json" {
+		bad("LogFormat", "must be text or json")
+	}
+	for _, d := range []struct {
+		field    string
+		value    time.Duration
+		min, max time.Duration
+	}{
+		{"LongPollTimeout", c.LongPollTimeout, 10 * time.Millisecond, 10 * time.Minute},
+		{"SSEMaxAge", c.SSEMaxAge, 10 * time.Millisecond, 24 * time.Hour},
+		{"LeaseTTL", c.LeaseTTL, 50 * time.Millisecond, time.Hour},
+		{"OutstandingAfter", c.OutstandingAfter, 50 * time.Millisecond, time.Hour},
+		{"ScanPeriod", c.ScanPeriod, 10 * time.Millisecond, 10 * time.Minute},
+		{"ReaperPeriod", c.ReaperPeriod, 10 * time.Millisecond, 10 * time.Minute},
+		{"DrainTimeout", c.DrainTimeout, 100 * time.Millisecond, 10 * time.Minute},
+	} {
+		if d.value < d.min || d.value > d.max {
+			bad(d.field, fmt.Sprintf("must be %v to %v", d.min, d.max))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// KeyRing gives the key ring's text, read from the file if Keys is a path.
+func (c Config) KeyRing() (Secret, error) {
+	v := c.Keys.Reveal()
+	if !strings.HasPrefix(v, "/") && !strings.HasPrefix(v, "./") && !strings.HasPrefix(v, "../") {
+		return c.Keys, nil
+	}
+	raw, err := os.ReadFile(v)
+	if err != nil {
+		return Secret{}, fmt.Errorf("keys (%sKEYS): the file cannot be read: %w", EnvPrefix, err)
+	}
+	return NewSecret(strings.TrimSpace(string(raw))), nil
+}

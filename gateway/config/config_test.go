@@ -1,0 +1,163 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var none = map[string]string{}
+
+func TestLaterSourcesWin(t *testing.T) {
+	t.Parallel()
+	file := write(t, "rouse.yaml", "listen: 127.0.0.1:1\npool_size: 20\nlease_ttl: 5s\nmax_body_bytes: 2MiB\nlog_level: debug\ndatabase_url: postgres://file\n")
+	c, err := Load(Default(), Sources{File: file,
+		Environ: map[string]string{"ROUSE_POOL_SIZE": "30", "ROUSE_LEASE_TTL": "6s", "ROUSE_CORS_ORIGINS": "https://a.example,https://b.example"},
+		Apply:   func(c *Config) { c.LeaseTTL = 7 * time.Second }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Listen != "127.0.0.1:1" || c.PoolSize != 30 || c.LeaseTTL != 7*time.Second || c.MaxBodyBytes != 2*MiB || c.LogLevel != slog.LevelDebug {
+		t.Errorf("got %+v", c)
+	}
+	if len(c.CORSOrigins) != 2 || c.ScanPeriod != Default().ScanPeriod {
+		t.Errorf("got %+v", c)
+	}
+	if c.DirectURL.Reveal() != "postgres://file" {
+		t.Errorf("the direct URL does not follow the database's")
+	}
+}
+
+func TestJSONFileReads(t *testing.T) {
+	t.Parallel()
+	file := write(t, "rouse.json", `{"listen": "[::1]:2", "database_url": "postgres://x", "sse_max_age": "90s", "insecure": true}`)
+	c, err := Load(Default(), Sources{File: file, Environ: none})
+	if err != nil || c.Listen != "[::1]:2" || c.SSEMaxAge != 90*time.Second || !c.Insecure {
+		t.Fatalf("%+v, %v", c, err)
+	}
+}
+
+func TestMistakesAreNamedAllAtOnceAndNotQuoted(t *testing.T) {
+	t.Parallel()
+	_, err := Load(Default(), Sources{Environ: map[string]string{"ROUSE_LISTEN": "nowhere", "ROUSE_TYPE_SPAWN": "hunter2", "ROUSE_DRAIN_TIMEOUT": "1ns", "ROUSE_PUBLIC_URL": "http://user:hunter2@host"}})
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{"ROUSE_LISTEN", "ROUSE_TYPE_SPAWN", "ROUSE_DRAIN_TIMEOUT", "ROUSE_PUBLIC_URL", "ROUSE_DATABASE_URL"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%s is not in %q", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("a value is quoted: %q", err)
+	}
+}
+
+func TestUnreadableValuesAreNotQuoted(t *testing.T) {
+	t.Parallel()
+	for name, from := range map[string]Sources{
+		"variable":      {Environ: map[string]string{"ROUSE_POOL_SIZE": "hunter2", "ROUSE_MAX_BODY_BYTES": "hunter2"}},
+		"file value":    {File: write(t, "a.yaml", "pool_size: hunter2\n"), Environ: none},
+		"file list":     {File: write(t, "b.yaml", "database_url: [hunter2]\n"), Environ: none},
+		"file duration": {File: write(t, "c.yaml", "lease_ttl: hunter2\n"), Environ: none},
+	} {
+		_, err := Load(Default(), from)
+		if err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := Load(Default(), Sources{Environ: map[string]string{"ROUSE_POOL_SIZE": "x"}}); err == nil || !strings.Contains(err.Error(), "ROUSE_POOL_SIZE") {
+		t.Errorf("the variable is not named: %v", err)
+	}
+	if _, err := Load(Default(), Sources{File: write(t, "d.yaml", "lissten: x\n"), Environ: none}); err == nil || !strings.Contains(err.Error(), "lissten") {
+		t.Errorf("an unknown name: %v", err)
+	}
+}
+
+func TestNoWayOfPrintingShowsASecret(t *testing.T) {
+	t.Parallel()
+	c := Default()
+	c.DatabaseURL = NewSecret("hunter2")
+	var out bytes.Buffer
+	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+		fmt.Fprintf(&out, format, c.DatabaseURL)
+		fmt.Fprintf(&out, format, c)
+		fmt.Fprintf(&out, format, &c)
+	}
+	log := slog.New(slog.NewJSONHandler(&out, nil))
+	log.Info("x", "secret", c.DatabaseURL, "config", c)
+	slog.New(slog.NewTextHandler(&out, nil)).Info("x", "secret", c.DatabaseURL, "config", c)
+	for _, marshal := range []func(any) ([]byte, error){json.Marshal, yaml.Marshal} {
+		raw, err := marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Write(raw)
+	}
+	if strings.Contains(out.String(), "hunter2") || strings.Contains(out.String(), "68756e74657232") {
+		t.Errorf("seen in %s", out.String())
+	}
+	if !strings.Contains(out.String(), redacted) {
+		t.Error("nothing was printed in its place")
+	}
+}
+
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]Bytes{"0": 0, "17": 17, "1KiB": KiB, "16 MiB": 16 * MiB, "2GB": 2e9, "5B": 5} {
+		var got Bytes
+		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
+			t.Errorf("%q gave %d, %v", text, got, err)
+		}
+		var again Bytes
+		if err := again.UnmarshalText([]byte(got.String())); err != nil || again != got {
+			t.Errorf("%d is written %q and read as %d, %v", got, got.String(), again, err)
+		}
+	}
+	for _, text := range []string{"", "MiB", "-1", "1.5MiB", "99999999999GiB", "1TiB"} {
+		var got Bytes
+		if err := got.UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("%q gave %d", text, got)
+		}
+	}
+}
+
+func TestKeyRingComesFromValueOrFile(t *testing.T) {
+	t.Parallel()
+	for _, keys := range []string{"the-ring", write(t, "keys", "the-ring\n")} {
+		c := Config{Keys: NewSecret(keys)}
+		ring, err := c.KeyRing()
+		if err != nil || ring.Reveal() != "the-ring" {
+			t.Errorf("%q, %v", ring.Reveal(), err)
+		}
+	}
+	if _, err := (Config{Keys: NewSecret("/nowhere/keys")}).KeyRing(); err == nil || !strings.Contains(err.Error(), "ROUSE_KEYS") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDefaultsAreValidOnceADatabaseIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, base := range []Config{Default(), Dev()} {
+		if _, err := Load(base, Sources{Environ: map[string]string{"ROUSE_DATABASE_URL": "postgres://x"}}); err != nil {
+			t.Error(err)
+		}
+	}
+}
