@@ -19,7 +19,7 @@ type Database interface {
 	RouterDatabase
 	DeliveryDatabase
 	ClaimReap(ctx context.Context, limit int) (expired, redelivered, moved int, err error)
-	StreamPurge(ctx context.Context, limit int) (done int, err error)
+	StreamPurge(ctx context.Context, limit int) (more bool, err error)
 }
 
 // Config of [New]. Zero values take the defaults of decisions on record: scan
@@ -187,11 +187,11 @@ func (d *Dispatch) runJanitor(ctx context.Context) {
 	const limit = 5000
 	for pause(ctx, jitter(d.cfg.JanitorPeriod)) {
 		for ctx.Err() == nil {
-			n, err := d.deps.DB.StreamPurge(ctx, limit)
+			more, err := d.deps.DB.StreamPurge(ctx, limit)
 			if err != nil && ctx.Err() == nil {
 				d.deps.Log.Warn("purging deleted streams failed; trying again", "code", "PURGE_FAILED", "err", err)
 			}
-			if err != nil || n < limit {
+			if err != nil || !more {
 				break
 			}
 		}
