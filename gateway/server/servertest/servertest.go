@@ -1,0 +1,97 @@
+// Package servertest owns gateways for tests: the real composition, in this process, on a database of the test's own.
+//
+// It promises that what it starts is drained with the test and that a drain that fails, fails the test. It must not be
+// imported by anything but tests.
+package servertest
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
+	"github.com/rouse-run/rouse/gateway/obs"
+	"github.com/rouse-run/rouse/gateway/server"
+)
+
+// TestKeys is a key ring for tests only.
+const TestKeys = "k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
+
+// Options of Start. The zero value is a gateway as `dev` runs it on a new database.
+type Options struct {
+	DB *pgtest.DB // nil = a new one; give the same to several gateways
+	// Configure changes the settings before the gateway is built.
+	Configure func(*config.Config)
+	// Log nil = the test's own log, at warn.
+	Log *slog.Logger
+}
+
+// Instance is a running gateway.
+type Instance struct {
+	*server.Server
+	URL string // base, without a slash at the end
+	DB  *pgtest.DB
+}
+
+// Start boots a gateway and waits until it is ready.
+func Start(t testing.TB, opts Options) *Instance {
+	t.Helper()
+	if opts.DB == nil {
+		opts.DB = pgtest.New(t)
+	}
+	cfg := config.Dev()
+	cfg.Listen = "127.0.0.1:0"
+	cfg.DatabaseURL, cfg.DirectURL = config.NewSecret(opts.DB.DSN), config.NewSecret(opts.DB.DirectDSN())
+	cfg.Keys = config.NewSecret(TestKeys)
+	cfg.PoolSize = 8
+	if opts.Configure != nil {
+		opts.Configure(&cfg)
+	}
+	if err := cfg.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if opts.Log == nil {
+		opts.Log = obs.NewLogger(testWriter{t}, slog.LevelWarn, "text")
+	}
+	// Not the test's context: it ends before the cleanup that drains.
+	ctx := context.WithoutCancel(t.Context())
+	s, err := server.New(ctx, cfg, server.Deps{Log: opts.Log, Release: "v0.0.0-test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &Instance{Server: s, URL: s.URL(), DB: opts.DB}
+	t.Cleanup(in.stop(t))
+	if err := s.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		reasons := s.Health.NotReady()
+		if len(reasons) == 0 {
+			return in
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the gateway is not ready after 20 s: %+v", reasons)
+		}
+		<-tick.C
+	}
+}
+
+func (in *Instance) stop(t testing.TB) func() {
+	return func() {
+		if err := in.Drain(context.Background()); err != nil {
+			t.Errorf("draining the gateway: %v", err)
+		}
+	}
+}
+
+type testWriter struct{ t testing.TB }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Logf("gateway: %s", p)
+	return len(p), nil
+}
