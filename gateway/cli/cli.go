@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/obs"
+)
+
+// Streams are what a process is connected to.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Environ  []string // KEY=value
+}
+
+// root is the command line. Each command has a file of its own.
+type root struct {
+	Dev     devCmd     `cmd:"" help:"Run a gateway and a Postgres of its own, with nothing to set up."`
+	Serve   serveCmd   `cmd:"" help:"Run a gateway on an existing Postgres."`
+	Migrate migrateCmd `cmd:"" help:"Bring a database up to date, or say where it stands."`
+	Doctor  doctorCmd  `cmd:"" help:"Check whether a database is fit for a gateway."`
+	Version versionCmd `cmd:"" help:"Print the release of this binary."`
+}
+
+// run is what every command gets.
+type run struct {
+	ctx context.Context
+	io  Streams
+}
+
+// environ is the environment as a map.
+func (r *run) environ() map[string]string {
+	m := make(map[string]string, len(r.io.Environ))
+	for _, kv := range r.io.Environ {
+		if k, v, ok := strings.Cut(kv, "="); ok {
+			m[k] = v
+		}
+	}
+	return m
+}
+
+// say writes a line for a person to standard error.
+func (r *run) say(format string, args ...any) { fmt.Fprintf(r.io.Err, format+"\n", args...) }
+
+// printJSON writes one value to standard output.
+func (r *run) printJSON(v any) error {
+	enc := json.NewEncoder(r.io.Out)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// Run carries out one command line and gives the exit code. ctx ends a long-running command in an orderly way.
+func Run(ctx context.Context, args []string, streams Streams) int {
+	code := -1
+	var cmd root
+	parser, err := kong.New(&cmd,
+		kong.Name("rouse"),
+		kong.Description("Durable streams and wakes for agents, on Postgres."),
+		kong.Help(func(o kong.HelpOptions, c *kong.Context) error {
+			err := kong.DefaultHelpPrinter(o, c)
+			if err == nil && c.Selected() == nil {
+				_, err = fmt.Fprintln(c.Stdout, "\n"+helpFooter)
+			}
+			return err
+		}),
+		kong.Writers(streams.Out, streams.Err),
+		kong.Exit(func(c int) { code = c; panic(helpShown{}) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+		kong.Vars{"listen": config.Default().Listen},
+	)
+	if err != nil {
+		fmt.Fprintf(streams.Err, "rouse: %v\n", err)
+		return ExitFailed
+	}
+	parsed, err := parse(parser, args)
+	if code >= 0 {
+		return code // --help
+	}
+	if err != nil {
+		fmt.Fprintf(streams.Err, "rouse: %s\nRun \"rouse --help\" for what there is.\n", obs.Scrub(err.Error()))
+		return ExitUsage
+	}
+	if err := parsed.Run(&run{ctx: ctx, io: streams}); err != nil {
+		fmt.Fprintf(streams.Err, "rouse: %s\n", obs.Scrub(err.Error()))
+		return exitCode(err)
+	}
+	return ExitOK
+}
+
+// helpShown unwinds kong after it has printed what was asked for: kong knows no other way to end than its exit hook.
+type helpShown struct{}
+
+func parse(parser *kong.Kong, args []string) (parsed *kong.Context, err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			if _, ok := fault.(helpShown); !ok {
+				panic(fault)
+			}
+		}
+	}()
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	return parser.Parse(args)
+}

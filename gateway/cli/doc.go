@@ -1,0 +1,6 @@
+// Package cli owns the command line: it reads flags, calls the rooms that do the work, and puts outcomes into words,
+// JSON and exit codes.
+//
+// It promises that exit codes keep their meaning, that results go to standard output and everything else to standard
+// error, and that --json answers are one JSON value. It must not decide anything a room should decide.
+package cli
