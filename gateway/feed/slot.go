@@ -95,8 +95,8 @@ type slotState struct {
 	// walStatus as pg_replication_slots has it, and the bytes of log it retains.
 	walStatus string
 	retained  int64
-	// reply identifies the user's last status update. It is the client's clock:
-	// only whether it changes means anything.
+	// reply identifies the user's last status update, "" while it does not stream.
+	// It is the client's clock: only whether it changes means anything.
 	reply string
 	// waiting: the backend waits for its client or for more log, so a missing
 	// status update is the client's fault.
@@ -111,7 +111,7 @@ func (c *control) slot(ctx context.Context, name string) (s slotState, err error
 		row := conn.QueryRow(ctx, `
 			select coalesce(s.slot_name::text, ''), coalesce(s.active_pid, 0), coalesce(s.wal_status, ''),
 			       coalesce(pg_wal_lsn_diff(w.lsn, s.restart_lsn), 0)::bigint,
-			       coalesce(r.reply_time::text, ''),
+			       case when r.state in ('catchup', 'streaming') then coalesce(r.reply_time::text, 'none') else '' end,
 			       coalesce(a.wait_event_type in ('Activity', 'Client'), false),
 			       w.lsn::text
 			from (select pg_current_wal_lsn()) w(lsn)
@@ -143,18 +143,14 @@ func (c *control) drop(ctx context.Context, name string, lostOnly bool) error {
 	})
 }
 
-// terminate ends the backend that uses the slot, if it is still this one.
-func (c *control) terminate(ctx context.Context, name string, pid int32) (done bool, err error) {
-	err = c.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		err := conn.QueryRow(ctx, `
+// terminate asks the backend that uses the slot to end, if it is still this one.
+func (c *control) terminate(ctx context.Context, name string, pid int32) error {
+	return c.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `
 			select pg_terminate_backend(active_pid) from pg_replication_slots
-			where slot_name = $1 and active_pid = $2`, name, pid).Scan(&done)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
+			where slot_name = $1 and active_pid = $2`, name, pid)
 		return err
 	})
-	return done, err
 }
 
 func (c *control) hasPublication(ctx context.Context, name string) (ok bool, err error) {
@@ -172,6 +168,11 @@ type freezeWatch struct {
 	pid   int32
 	reply string
 	since time.Time
+}
+
+// due returns when the watch wants to look again at the latest.
+func (w *freezeWatch) due(now time.Time) time.Duration {
+	return max(w.after-now.Sub(w.since), eagerStep)
 }
 
 // frozen takes one observation.

@@ -38,6 +38,8 @@ type supervisor struct {
 	// holder was frozen.
 	gap    GapReason
 	stolen bool
+	// victim is the backend that is being ended.
+	victim int32
 	// slotReason says why the router's slot has to be made.
 	slotReason string
 	// patience multiplies the silence timeouts after sessions that ended without
@@ -253,22 +255,28 @@ func (s *supervisor) dropRouterSlot(ctx context.Context, reason string, lostOnly
 // standBy watches the holder, and sees to it that tails are served meanwhile.
 func (s *supervisor) standBy(ctx context.Context, cur *session, state slotState) time.Duration {
 	if s.freeze.frozen(state, time.Now()) {
-		done, err := s.control.terminate(ctx, s.slot, state.pid)
-		s.f.log.WarnContext(ctx, "the holder of the router's slot is frozen, its backend was told to end",
-			"slot", s.slot, "pid", state.pid, "done", done, "err", err)
-		if done {
-			s.stolen = true
-			s.freeze = freezeWatch{after: s.f.cfg.FreezeAfter}
-			s.eager = time.Now().Add(eagerFor)
+		s.f.log.WarnContext(ctx, "the holder of the router's slot is frozen, its backend is told to end",
+			"slot", s.slot, "pid", state.pid)
+		s.stolen, s.victim = true, state.pid
+		s.eager = time.Now().Add(eagerFor)
+		s.freeze = freezeWatch{after: s.f.cfg.FreezeAfter}
+	}
+	if s.victim == state.pid && state.waiting {
+		// More than once: a backend whose client reads nothing gets stuck in telling
+		// it why it ends, and the next request frees it.
+		if err := s.control.terminate(ctx, s.slot, state.pid); err != nil {
+			s.f.log.WarnContext(ctx, "the backend cannot be ended", "slot", s.slot, "pid", state.pid, "err", err)
+			s.victim = 0
 		}
 	}
-	wait := s.jittered(s.f.cfg.StandbyInterval)
+	wait := min(s.jittered(s.f.cfg.StandbyInterval), s.freeze.due(time.Now()))
 	if cur == nil {
 		wait = min(wait, s.tail(ctx))
 	}
 	if time.Now().Before(s.eager) {
-		wait = eagerStep
+		return eagerStep
 	}
+	s.victim = 0
 	return wait
 }
 
@@ -378,7 +386,7 @@ func (s *supervisor) adopt(ctx context.Context, opened *session) {
 		s.f.router.begin(s.gap)
 		s.gap = GapStart
 	}
-	s.stolen, s.failures = false, 0
+	s.stolen, s.victim, s.failures = false, 0, 0
 	s.abandon()
 	opened.run()
 	old := s.f.current.Swap(opened)
