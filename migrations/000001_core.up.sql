@@ -1,6 +1,8 @@
 -- compat: safe
 -- The core: services, streams, the consumer mutex, entities, runners, wakes, claims.
 -- A table the RFC names keeps its name and columns (snake_case). Rows never hold a token.
+-- Secondary indexes begin with their selective column, never with service_id: a plan made
+-- while a table is still empty must not be able to walk a whole service.
 
 create schema if not exists rouse;
 
@@ -46,7 +48,7 @@ create table rouse.audit_log (
     resource    text not null,
     detail      jsonb not null default '{}'
 );
-create index audit_log_service_id_resource_idx on rouse.audit_log (service_id, resource, id);
+create index audit_log_resource_idx on rouse.audit_log (resource, service_id, id);
 comment on table rouse.audit_log is 'Who changed what in the control plane. Never holds a secret.';
 
 -- ---------------------------------------------------------------------------------------------
@@ -163,7 +165,7 @@ create table rouse.consumers (
     constraint consumers_due_check check ((state in ('waking', 'claimed')) = (due_at is not null))
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
 create index consumers_due_at_idx on rouse.consumers (due_at) where due_at is not null;
-create index consumers_runner_id_claimed_idx on rouse.consumers (service_id, runner_id) where state = 'claimed';
+create index consumers_runner_id_claimed_idx on rouse.consumers (runner_id, service_id) where state = 'claimed';
 comment on table rouse.consumers is 'What one holder at a time may hold: the RFC''s consumer mutex, with the policy that later lets one-shot work use it too.';
 comment on column rouse.consumers.epoch is 'Fencing token. Minted with the wake, granted by the acquire, never reused.';
 comment on column rouse.consumers.due_at is 'When claim_reap looks again: a lease''s end (pushed once a lease, not once a heartbeat) or an unclaimed wake''s redelivery.';
@@ -198,11 +200,11 @@ create table rouse.consumer_claims (
     next_wake         boolean,
     error             text,
     updated_at        timestamptz not null default clock_timestamp(),
-    constraint consumer_claims_pkey primary key (service_id, consumer_id, epoch),
+    constraint consumer_claims_pkey primary key (consumer_id, epoch, service_id),
     constraint consumer_claims_status_check check (status in ('active', 'released', 'expired', 'failed'))
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
-create index consumer_claims_entity_url_idx on rouse.consumer_claims (service_id, entity_url, epoch);
-create unique index consumer_claims_active_idx on rouse.consumer_claims (service_id, consumer_id) where status = 'active';
+create index consumer_claims_entity_url_idx on rouse.consumer_claims (entity_url, service_id, epoch);
+create unique index consumer_claims_active_idx on rouse.consumer_claims (consumer_id, service_id) where status = 'active';
 -- What every function of the mutex answers. A type, so that a batch and a single call answer alike.
 create type rouse.claim_answer as (
     outcome       text,
@@ -266,8 +268,8 @@ create table rouse.entities (
     constraint entities_pkey primary key (service_id, url),
     constraint entities_status_check check (status in ('spawning', 'running', 'idle', 'paused', 'stopping', 'stopped', 'killed'))
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
-create index entities_created_at_idx on rouse.entities (service_id, created_at desc, url);
-create index entities_parent_idx on rouse.entities (service_id, parent) where parent is not null;
+create index entities_created_at_idx on rouse.entities (created_at desc, url);
+create index entities_parent_idx on rouse.entities (parent, service_id) where parent is not null;
 comment on table rouse.entities is 'Addressable things with one owner at a time; the url is the id (RFC entities).';
 
 create table rouse.entity_dispatch_state (
@@ -315,14 +317,14 @@ create table rouse.wake_notifications (
     delivered_at              timestamptz,
     claimed_at                timestamptz,
     resolved_at               timestamptz,
-    constraint wake_notifications_pkey primary key (service_id, wake_id),
+    constraint wake_notifications_pkey primary key (wake_id),
     constraint wake_notifications_delivery_status_check check (delivery_status in ('queued', 'delivered', 'failed', 'superseded')),
     constraint wake_notifications_claim_status_check check (claim_status in ('unclaimed', 'claimed', 'completed', 'expired'))
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 create index wake_notifications_next_attempt_at_idx on rouse.wake_notifications (next_attempt_at) where next_attempt_at is not null;
-create index wake_notifications_entity_url_idx on rouse.wake_notifications (service_id, entity_url, epoch);
-create unique index wake_notifications_consumer_id_open_idx on rouse.wake_notifications (service_id, consumer_id) where resolved_at is null;
-create index wake_notifications_target_runner_id_open_idx on rouse.wake_notifications (service_id, target_runner_id)
+create index wake_notifications_entity_url_idx on rouse.wake_notifications (entity_url, service_id, epoch);
+create unique index wake_notifications_consumer_id_open_idx on rouse.wake_notifications (consumer_id, service_id) where resolved_at is null;
+create index wake_notifications_target_runner_id_open_idx on rouse.wake_notifications (target_runner_id, service_id)
     where resolved_at is null and claim_status = 'unclaimed' and target_runner_id is not null;
 comment on table rouse.wake_notifications is 'Every wake minted, without its tokens (RFC wake_notifications). One open wake a consumer.';
 comment on column rouse.wake_notifications.next_attempt_at is 'When a push transport sends it next; null when nothing is due (pull-wake entries are appended when the wake is minted).';
@@ -362,7 +364,7 @@ create table rouse.runners (
     constraint runners_admin_status_check check (admin_status in ('enabled', 'disabled')),
     constraint runners_capacity_check check (capacity between 1 and 1024)
 );
-create index runners_owner_principal_idx on rouse.runners (service_id, owner_principal);
+create index runners_owner_principal_idx on rouse.runners (owner_principal, service_id);
 comment on table rouse.runners is 'A named compute identity with one owner (RFC runners). Changes by administration only; liveness lives in runner_runtime_diagnostics.';
 
 create table rouse.runner_runtime_diagnostics (
