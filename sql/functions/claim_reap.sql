@@ -50,6 +50,10 @@ create or replace function rouse.claim_reap(p_limit integer)
 returns table (expired integer, redelivered integer, moved integer)
 language sql
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
     select * from _claim_reap(p_limit, clock_timestamp())
 $$;

@@ -81,6 +81,10 @@ create or replace function rouse.delivery_result(
 ) returns text
 language plpgsql
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 set lock_timeout = '5s'
 as $$
 begin

@@ -34,6 +34,10 @@ returns table (service_id integer, service_name text, wake_id uuid, consumer_id 
                attempt integer, target jsonb, notification jsonb, lease_ms integer)
 language sql
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
     select * from _delivery_take(p_limit, clock_timestamp())
 $$;

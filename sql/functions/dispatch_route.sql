@@ -1,14 +1,20 @@
--- dispatch_route: what the wake router calls once for everything one batch of
--- the log touched: (stream, position) pairs of actionable appends. An idle
+-- _dispatch_route, dispatch_route: what the wake router calls once for
+-- everything one batch of the log touched: (stream, position) pairs of
+-- actionable appends. An idle
 -- consumer with pending work gets its next wake; while a wake or a claim is
 -- open only the pending offsets move (RFC "coalesce duplicate wake").
 -- Outcomes: minted, coalesced, idle (nothing pending, stopped, paused, or not
 -- an entity's stream), no_target, retry (locked by somebody else, or the append
--- is not visible to this snapshot yet: call again shortly).
-create or replace function rouse.dispatch_route(p_streams bigint[], p_positions bigint[])
+-- is not visible to this snapshot yet: call again shortly). p_now is the chosen
+-- time of a test; null reads the clock after each lock.
+create or replace function rouse._dispatch_route(p_streams bigint[], p_positions bigint[], p_now timestamptz)
 returns table (stream_id bigint, outcome text)
 language plpgsql
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 declare
     v_in       record;
@@ -17,6 +23,7 @@ declare
     v_wake     uuid;
     v_services integer[] := '{}';
     v_wakes    uuid[] := '{}';
+    v_now      timestamptz;
 begin
     for v_in in
         select i.id, i.position, s.consumer_id
@@ -38,6 +45,7 @@ begin
             return next;
             continue;
         end if;
+        v_now := coalesce(p_now, clock_timestamp());
         select s.path, s.tail, s.actionable, cs.acked into v_s
           from streams s join consumer_streams cs on cs.stream_id = s.id and cs.consumer_id = v_c.id
          where s.id = v_in.id;
@@ -46,7 +54,7 @@ begin
         elsif v_s.actionable <= v_s.acked or v_c.state = 'stopped' or v_c.paused or v_s.path is null then
             outcome := 'idle';
         elsif v_c.state = 'idle' then
-            v_wake := _wake_mint(v_c, 'message_received', clock_timestamp());
+            v_wake := _wake_mint(v_c, 'message_received', v_now);
             if v_wake is null then
                 outcome := 'no_target';
             else
@@ -57,14 +65,26 @@ begin
         else
             outcome := 'coalesced';
             update entity_dispatch_state d
-               set pending_source_streams = jsonb_build_array(jsonb_build_object('path', '/' || v_s.path, 'offset', _offset(v_s.tail))),
-                   pending_reason = 'message_received', pending_since = coalesce(d.pending_since, clock_timestamp()),
-                   updated_at = clock_timestamp()
+               set pending_source_streams = jsonb_build_array(jsonb_build_object('path', '/' || v_s.path, 'offset', _offset(v_s.tail),
+                                                                               'ackedOffset', _offset(v_s.acked))),
+                   pending_reason = 'message_received', pending_since = coalesce(d.pending_since, v_now),
+                   updated_at = v_now
              where d.service_id = v_c.service_id and d.entity_url = v_c.entity_url;
         end if;
         return next;
     end loop;
-    perform _wake_publish(v_services, v_wakes, clock_timestamp());
+    perform _wake_publish(v_services, v_wakes, coalesce(p_now, clock_timestamp()));
+end
+$$;
+comment on function rouse._dispatch_route(bigint[], bigint[], timestamptz) is 'dispatch_route at a chosen time, for tests.';
+
+create or replace function rouse.dispatch_route(p_streams bigint[], p_positions bigint[])
+returns table (stream_id bigint, outcome text)
+language plpgsql
+set search_path = rouse, pg_temp
+as $$
+begin
+    return query select * from _dispatch_route(p_streams, p_positions, null);
 end
 $$;
 comment on function rouse.dispatch_route(bigint[], bigint[]) is 'Wakes the owners of streams that got actionable appends.';

@@ -6,6 +6,10 @@ create or replace function rouse.dispatch_scan(p_after bigint, p_limit integer)
 returns table (stream_id bigint, "position" bigint)
 language sql stable
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
     select s.id, s.actionable
       from streams s

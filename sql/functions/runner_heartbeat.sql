@@ -74,6 +74,10 @@ create or replace function rouse.runner_heartbeat(
                  wake_stream_offset text, diagnostics jsonb, redelivered integer)
 language sql
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
     select * from _runner_heartbeat(p_service_id, p_runner_id, p_principal, p_trusted, p_lease_ms,
                                     p_wake_stream_offset, p_diagnostics, clock_timestamp())
