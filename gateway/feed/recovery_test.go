@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -77,15 +78,21 @@ func TestRouterSlotInvalidated(t *testing.T) {
 				statuses[s] = true
 			}
 		}
-		return g.router.gapCount(GapSlot) == 2
+		return g.router.gapCount(GapSlot) >= 2
 	})
 	t.Logf("wal_status seen: %v", statuses)
-	if got := g.metric(t, "rouse_feed_router_slot_created_total", "lost"); got != 1 {
+	if got := g.metric(t, "rouse_feed_router_slot_created_total", "lost"); got < 1 {
 		t.Errorf("metric: made anew %v times because it was lost", got)
 	}
 	g.router.confirm()
-	emitNotice(t, conn, 2, 1, Actionable)
-	eventually(t, "routed on the new slot", func() bool { return g.router.has(2) })
+	// The new slot may have been lost to the last checkpoint too: a notice that
+	// falls into that gap is the scan's.
+	next := int64(2)
+	eventually(t, "routed on the new slot", func() bool {
+		emitNotice(t, conn, next, 1, Actionable)
+		next++
+		return slices.ContainsFunc(g.router.seen(), func(n Notice) bool { return n.Stream >= 2 })
+	})
 }
 
 // The publication is missing where the slot stands in the log: the slot would
