@@ -26,6 +26,7 @@ type root struct {
 	Serve   serveCmd   `cmd:"" help:"Run a gateway on an existing Postgres."`
 	Migrate migrateCmd `cmd:"" help:"Bring a database up to date, or say where it stands."`
 	Doctor  doctorCmd  `cmd:"" help:"Check whether a database is fit for a gateway."`
+	Keys    keysCmd    `cmd:"" help:"Make the key ring of claim and write tokens."`
 	Version versionCmd `cmd:"" help:"Print the release of this binary."`
 }
 

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/rouse-run/rouse/gateway/claims"
 	"github.com/rouse-run/rouse/gateway/config"
 	"github.com/rouse-run/rouse/gateway/devpg"
 	"github.com/rouse-run/rouse/gateway/obs"
@@ -131,12 +130,8 @@ func keyRing(path string) (config.Secret, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return config.Secret{}, fmt.Errorf("the key ring cannot be read: %w", err)
 	}
-	key := make([]byte, 32)
-	if _, err := rand.Read(key); err != nil {
-		return config.Secret{}, err
-	}
-	text := "k1:" + base64.RawURLEncoding.EncodeToString(key)
-	if err := os.WriteFile(path, []byte(text+"\n"), 0o600); err != nil {
+	text := claims.NewKeys()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return config.Secret{}, fmt.Errorf("the key ring cannot be kept: %w", err)
 	}
 	return config.NewSecret(text), nil

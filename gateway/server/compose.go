@@ -2,24 +2,202 @@ package server
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"strings"
+	"time"
 
+	"github.com/rouse-run/rouse/authhooks/devtoken"
+	"github.com/rouse-run/rouse/gateway/appender"
+	"github.com/rouse-run/rouse/gateway/auth"
+	"github.com/rouse-run/rouse/gateway/claims"
+	"github.com/rouse-run/rouse/gateway/dispatch"
+	"github.com/rouse-run/rouse/gateway/feed"
 	"github.com/rouse-run/rouse/gateway/obs"
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/signing"
+	"github.com/rouse-run/rouse/gateway/store"
+	"github.com/rouse-run/rouse/gateway/streams"
+	"github.com/rouse-run/rouse/plugins/contract"
+	"github.com/rouse-run/rouse/transports/webhook"
 )
 
-// compose builds every part, in the order in which they depend on each other, and hangs their routes on the mux.
-func (s *Server) compose(context.Context) error {
-	s.operational()
+// healthTimeout bounds a readiness check's look at the database.
+const healthTimeout = 2 * time.Second
+
+// compose builds every part, in the order in which they depend on each other: the store below, then the feed with its
+// hub, what writes (appender, claims), what wakes (dispatch), and the HTTP rooms on top.
+func (s *Server) compose(ctx context.Context) error {
+	db, err := store.Open(ctx, store.Options{DSN: s.Config.DatabaseURL.Reveal(), MaxConns: s.Config.PoolSize, Pooled: s.Config.Pooled})
+	if err != nil {
+		return err
+	}
+	s.add(part{name: "store", stop: func(context.Context) error { db.Close(); return nil }})
+
+	ring, err := s.keyRing()
+	if err != nil {
+		return err
+	}
+	signer, err := signing.Derive(ring.Secrets())
+	if err != nil {
+		return err
+	}
+	transports := []contract.Transport{webhook.New(webhook.Config{Signer: signer, AllowPrivate: s.Config.AllowPrivateWebhooks})}
+
+	hub := feed.NewHub()
+	mutex := claims.New(ctx, db, claims.NewTokens(ring), claims.Config{PublicURL: s.Config.PublicURL})
+	var log *feed.Feed
+	waker, err := dispatch.New(dispatch.Config{ScanPeriod: s.Config.ScanPeriod, ReapPeriod: s.Config.ReaperPeriod,
+		FeedUp: func() bool { return log.Up() }},
+		dispatch.Deps{DB: db, Notify: mutex, Transports: transports, Log: s.Log, Registry: s.Metrics.Registry})
+	if err != nil {
+		return err
+	}
+	log, err = feed.New(feed.Config{DSN: s.Config.DirectURL.Reveal()},
+		feed.Deps{Hub: hub, Router: waker.Router(), Delivery: waker.Delivery(), Registry: s.Metrics.Registry, Log: s.Log})
+	if err != nil {
+		return err
+	}
+	writer := appender.New(ctx, appender.Config{Store: db, Hub: hub})
+
+	s.add(part{name: "feed", start: log.Start, stop: log.Stop})
+	s.add(part{name: "dispatch", start: waker.Start, stop: waker.Stop})
+	s.add(part{name: "claims", stop: mutex.Stop})
+	s.add(part{name: "appender", stop: writer.Stop})
+	s.readiness(db, log)
+
+	chain, err := s.authChain(db)
+	if err != nil {
+		return err
+	}
+	services := store.NewServices(db)
+	room := streams.New(ctx, streams.Config{
+		Store: streamsDatabase{db, services}, Appender: writer, Hub: hub, Auth: caller{chain}, RequireAuth: !s.Config.Insecure,
+		Tokens: mutex, ErrorStreams: errorStreams{db}, WakeDecorator: mutex.DecorateWake, PublicURL: s.Config.PublicURL,
+		MaxBodyBytes: int64(s.Config.MaxBodyBytes), LongPollTimeout: s.Config.LongPollTimeout, SSEMaxAge: s.Config.SSEMaxAge, Log: s.Log,
+	})
+	s.onDrain = append(s.onDrain, room.Drain)
+
+	s.operational(signer)
+	s.root = front{operational: s.mux, streams: named("streams", room)}
 	return nil
 }
 
+// keyRing reads the ring that tokens and signatures are made with.
+func (s *Server) keyRing() (*claims.Keys, error) {
+	text, err := s.Config.KeyRing()
+	if err != nil {
+		return nil, err
+	}
+	if text.IsZero() {
+		return nil, errors.New("there is no key ring: set ROUSE_KEYS to a ring or to a file that holds one; `rouse keys new` makes one")
+	}
+	ring, err := claims.ParseKeys(text.Reveal())
+	if err != nil {
+		return nil, fmt.Errorf("the key ring cannot be read: %w", err)
+	}
+	return ring, nil
+}
+
+// authChain is who may ask: hooks from the configuration; without any, `serve` denies everybody.
+func (s *Server) authChain(db *store.Store) (*auth.Chain, error) {
+	var hooks []contract.AuthHook
+	if s.Config.TokensFile != "" {
+		h, err := devtoken.Open(s.Config.TokensFile, devtoken.Options{})
+		if err != nil {
+			return nil, fmt.Errorf("the tokens file: %w", err)
+		}
+		hooks = append(hooks, h)
+	}
+	return auth.New(auth.Config{Hooks: hooks, Insecure: s.Config.Insecure, Users: db, Log: s.Log}), nil
+}
+
+// readiness says when this gateway should get requests: the database takes writes. A feed that is down costs latency,
+// not correctness, so it is told but does not take the gateway out of service.
+func (s *Server) readiness(db *store.Store, log *feed.Feed) {
+	s.Health.Ready("database", func() (string, string, bool) {
+		ctx, cancel := context.WithTimeout(s.base, healthTimeout)
+		defer cancel()
+		if err := db.Ping(ctx); err != nil {
+			return "DATABASE_UNAVAILABLE", "the database does not answer or is read-only", false
+		}
+		return "", "", true
+	})
+	s.Health.Ready("feed", func() (string, string, bool) {
+		code, detail, ok := log.Health()
+		if !ok && s.everUp.Load() {
+			return "", "", true
+		}
+		if ok {
+			s.everUp.Store(true)
+		}
+		return code, detail, ok
+	})
+}
+
 // operational hangs up the routes that every gateway has.
-func (s *Server) operational() {
+func (s *Server) operational(signer *signing.Keys) {
 	s.mux.Handle("/livez", readOnly(s.Health.LiveHandler()))
 	s.mux.Handle("/readyz", readOnly(s.Health.ReadyHandler()))
 	s.mux.Handle("/metrics", readOnly(named("metrics", s.Metrics.Handler())))
+	s.mux.Handle("/__ds/jwks.json", readOnly(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		streams.SetHeaders(w.Header())
+		w.Header().Set("Content-Type", "application/jwk-set+json")
+		w.Header().Set("Cache-Control", "public, max-age=300")
+		_, _ = w.Write(signer.JWKS())
+	})))
 	s.mux.Handle("/", http.HandlerFunc(s.notFound))
+}
+
+// streamsDatabase joins the store with the cache of service names.
+type streamsDatabase struct {
+	*store.Store
+	services *store.Services
+}
+
+func (d streamsDatabase) ServiceID(ctx context.Context, name string) (int32, error) {
+	return d.services.ID(ctx, name)
+}
+
+// caller shows the auth chain to the streams room.
+type caller struct{ chain *auth.Chain }
+
+func (c caller) Authenticate(r *http.Request) (streams.Caller, error) {
+	p, err := c.chain.Authenticate(r)
+	if err != nil {
+		return streams.Caller{}, err
+	}
+	return streams.Caller{Principal: p.URL(), System: p.Trusted()}, nil
+}
+
+type errorStreams struct{ db *store.Store }
+
+func (e errorStreams) EnsureErrorStream(ctx context.Context, service int32, entityURL string) error {
+	_, err := e.db.EntityErrorStream(ctx, service, entityURL)
+	return err
+}
+
+// front is the pre-router: the root is the namespace of streams, and technical routes lie under reserved first
+// segments. It reads the escaped path, so that nothing is cleaned, redirected or decoded twice on the way.
+type front struct {
+	operational http.Handler
+	control     http.Handler // nil until there is one
+	streams     http.Handler
+}
+
+func (f front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.EscapedPath()
+	switch {
+	case path == "/livez", path == "/readyz", path == "/metrics", path == "/__ds/jwks.json":
+		f.operational.ServeHTTP(w, r)
+	case f.control != nil && (path == "/" || path == "/openapi.json" || path == "/openapi-3.0.json" || strings.HasPrefix(path, "/_electric")):
+		f.control.ServeHTTP(w, r)
+	case path == "/":
+		f.operational.ServeHTTP(w, r)
+	default:
+		f.streams.ServeHTTP(w, r)
+	}
 }
 
 // notFound answers what no route takes.

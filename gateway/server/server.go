@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/config"
@@ -38,12 +39,16 @@ type Server struct {
 	Log     *slog.Logger
 	Release string
 
-	mux      *http.ServeMux
+	base     context.Context // lives as long as the server
+	mux      *http.ServeMux  // operational routes
+	root     http.Handler    // what compose puts in front; nil = mux
 	handler  http.Handler
 	http     *http.Server
 	listener net.Listener
 
 	parts    []part
+	onDrain  []func()      // called when the drain begins
+	everUp   atomic.Bool   // whether the log feed has been up once
 	draining chan struct{} // closed when the drain begins
 	drained  chan struct{} // closed when it is over
 	served   chan error    // how the HTTP server ended
@@ -69,7 +74,7 @@ func newServer(ctx context.Context, cfg config.Config, deps Deps, compose func(*
 		Config: cfg, Release: deps.Release, Log: deps.Log,
 		Metrics: obs.NewMetrics(deps.Release), Health: obs.NewHealth(),
 		mux: http.NewServeMux(), draining: make(chan struct{}), drained: make(chan struct{}), served: make(chan error, 1),
-		listener: deps.Listener,
+		listener: deps.Listener, base: context.WithoutCancel(ctx),
 	}
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
@@ -94,14 +99,17 @@ func newServer(ctx context.Context, cfg config.Config, deps Deps, compose func(*
 	if err := compose(s); err != nil {
 		return nil, errors.Join(err, s.listener.Close(), s.stopParts(ctx))
 	}
-	s.handler = obs.Middleware(s.mux, s.Metrics, s.Log)
+	if s.root == nil {
+		s.root = s.mux
+	}
+	s.handler = obs.Middleware(s.root, s.Metrics, s.Log)
 	s.http = &http.Server{
 		Handler:           s.handler,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
-		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+		BaseContext:       func(net.Listener) context.Context { return s.base },
 	}
 	return s, nil
 }
@@ -170,6 +178,9 @@ func (s *Server) drain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Config.DrainTimeout)
 	defer cancel()
 	close(s.draining)
+	for _, f := range s.onDrain {
+		f()
+	}
 	s.Log.Info("draining", "timeout", s.Config.DrainTimeout)
 	// Most of the time is for the requests, what is left of it for the workers: they must have some in any case.
 	requests, cancelRequests := context.WithTimeout(ctx, s.Config.DrainTimeout*7/10)

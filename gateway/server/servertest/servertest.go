@@ -17,7 +17,7 @@ import (
 )
 
 // TestKeys is a key ring for tests only.
-const TestKeys = "k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8"
+const TestKeys = "k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 
 // Options of Start. The zero value is a gateway as `dev` runs it on a new database.
 type Options struct {

@@ -1,0 +1,1231 @@
+-- What a fresh database holds. Written by `make generate`; reviewed, never edited.
+
+CREATE SCHEMA rouse;
+
+CREATE TYPE rouse.claim_answer AS (
+	outcome text,
+	consumer_id bigint,
+	consumer_name text,
+	epoch bigint,
+	wake_id uuid,
+	holder text,
+	runner_id text,
+	lease_ms bigint,
+	entity_url text,
+	entity_status text,
+	stream_path text,
+	next_wake boolean,
+	notification jsonb,
+	minted uuid
+);
+
+CREATE TABLE rouse.consumers (
+    id bigint NOT NULL,
+    service_id integer NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    kind text NOT NULL,
+    entity_url text COLLATE pg_catalog."C",
+    lifetime text DEFAULT 'repeating'::text NOT NULL,
+    claim_mode text DEFAULT 'pinned'::text NOT NULL,
+    handshake text DEFAULT 'direct'::text NOT NULL,
+    retry text DEFAULT 'rewake'::text NOT NULL,
+    wake_send text DEFAULT 'at_least_once'::text NOT NULL,
+    wake_done text DEFAULT 'on_claim'::text NOT NULL,
+    lease_ttl_ms integer DEFAULT 30000 NOT NULL,
+    wake_ttl_ms integer DEFAULT 30000 NOT NULL,
+    state text DEFAULT 'idle'::text NOT NULL,
+    paused boolean DEFAULT false NOT NULL,
+    epoch bigint DEFAULT 0 NOT NULL,
+    wake_id uuid,
+    holder text,
+    runner_id text COLLATE pg_catalog."C",
+    claim_id text,
+    claimed_at timestamp with time zone,
+    lease_expires_at timestamp with time zone,
+    due_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT consumers_claim_check CHECK (((state = 'claimed'::text) = (lease_expires_at IS NOT NULL))),
+    CONSTRAINT consumers_claim_mode_check CHECK ((claim_mode = ANY (ARRAY['pinned'::text, 'pool'::text, 'assigned'::text]))),
+    CONSTRAINT consumers_due_check CHECK (((state = ANY (ARRAY['waking'::text, 'claimed'::text])) = (due_at IS NOT NULL))),
+    CONSTRAINT consumers_handshake_check CHECK ((handshake = ANY (ARRAY['direct'::text, 'offer'::text]))),
+    CONSTRAINT consumers_kind_check CHECK ((kind = ANY (ARRAY['entity'::text, 'subscription'::text]))),
+    CONSTRAINT consumers_lease_ttl_ms_check CHECK (((lease_ttl_ms >= 100) AND (lease_ttl_ms <= 3600000))),
+    CONSTRAINT consumers_lifetime_check CHECK ((lifetime = ANY (ARRAY['repeating'::text, 'one_shot'::text]))),
+    CONSTRAINT consumers_policy_check CHECK (((NOT ((lifetime = 'repeating'::text) AND (retry = 'explicit'::text))) AND (NOT ((lifetime = 'one_shot'::text) AND (retry = 'rewake'::text))))),
+    CONSTRAINT consumers_retry_check CHECK ((retry = ANY (ARRAY['rewake'::text, 'explicit'::text, 'auto'::text]))),
+    CONSTRAINT consumers_state_check CHECK ((state = ANY (ARRAY['idle'::text, 'waking'::text, 'claimed'::text, 'stopped'::text]))),
+    CONSTRAINT consumers_wake_check CHECK (((state = ANY (ARRAY['waking'::text, 'claimed'::text])) = (wake_id IS NOT NULL))),
+    CONSTRAINT consumers_wake_done_check CHECK ((wake_done = ANY (ARRAY['on_claim'::text, 'on_consume'::text]))),
+    CONSTRAINT consumers_wake_send_check CHECK ((wake_send = ANY (ARRAY['at_least_once'::text, 'at_most_once'::text])))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05');
+
+COMMENT ON TABLE rouse.consumers IS 'What one holder at a time may hold: the RFC''s consumer mutex, with the policy that later lets one-shot work use it too.';
+
+COMMENT ON COLUMN rouse.consumers.epoch IS 'Fencing token. Minted with the wake, granted by the acquire, never reused.';
+
+COMMENT ON COLUMN rouse.consumers.due_at IS 'When claim_reap looks again: a lease''s end (pushed once a lease, not once a heartbeat) or an unclaimed wake''s redelivery.';
+
+CREATE FUNCTION rouse._claim_ack(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_now timestamp with time zone) RETURNS rouse.claim_answer
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._claim_ack(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_now timestamp with time zone) IS 'Advances the cursor of the live claim at a chosen time.';
+
+CREATE FUNCTION rouse._claim_acquire(p_consumer rouse.consumers, p_wake uuid, p_holder text, p_runner text, p_claim_id text, p_trusted boolean, p_proved boolean, p_now timestamp with time zone) RETURNS rouse.claim_answer
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._claim_acquire(p_consumer rouse.consumers, p_wake uuid, p_holder text, p_runner text, p_claim_id text, p_trusted boolean, p_proved boolean, p_now timestamp with time zone) IS 'Decides an acquire on a locked consumer at a chosen time.';
+
+CREATE FUNCTION rouse._claim_apply(p_ops jsonb, p_wait boolean, p_now timestamp with time zone) RETURNS TABLE(ord integer, answer rouse.claim_answer)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET lock_timeout TO '5s'
+    AS …;
+
+COMMENT ON FUNCTION rouse._claim_apply(p_ops jsonb, p_wait boolean, p_now timestamp with time zone) IS 'claim_apply at a chosen time, for tests.';
+
+CREATE FUNCTION rouse._claim_end(p_consumer rouse.consumers, p_status text, p_error text, p_now timestamp with time zone) RETURNS rouse.consumers
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._claim_end(p_consumer rouse.consumers, p_status text, p_error text, p_now timestamp with time zone) IS 'Ends the live claim of a locked consumer.';
+
+CREATE FUNCTION rouse._claim_expire(p_consumer rouse.consumers, p_now timestamp with time zone) RETURNS uuid
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._claim_expire(p_consumer rouse.consumers, p_now timestamp with time zone) IS 'Ends a lapsed claim; mints the next wake if work is left.';
+
+CREATE FUNCTION rouse._claim_fence(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_now timestamp with time zone) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._claim_fence(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_now timestamp with time zone) IS 'Whether a claim is the live one at a chosen time.';
+
+CREATE FUNCTION rouse._claim_heartbeat(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_now timestamp with time zone) RETURNS rouse.claim_answer
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._claim_heartbeat(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_now timestamp with time zone) IS 'Extends the live claim''s lease at a chosen time.';
+
+CREATE FUNCTION rouse._claim_op(p_op jsonb, p_wait boolean, p_now timestamp with time zone) RETURNS rouse.claim_answer
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._claim_op(p_op jsonb, p_wait boolean, p_now timestamp with time zone) IS 'One mutex call: find, lock, read the clock, decide.';
+
+CREATE FUNCTION rouse._claim_reap(p_limit integer, p_now timestamp with time zone) RETURNS TABLE(expired integer, redelivered integer, moved integer)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._claim_reap(p_limit integer, p_now timestamp with time zone) IS 'Ends lapsed claims and redelivers unclaimed wakes at a chosen time.';
+
+CREATE FUNCTION rouse._claim_release(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_error text, p_now timestamp with time zone) RETURNS rouse.claim_answer
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._claim_release(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_error text, p_now timestamp with time zone) IS 'Acks and ends the live claim at a chosen time.';
+
+CREATE FUNCTION rouse._consumer_lock(p_consumer_id bigint, p_wait boolean) RETURNS rouse.consumers
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._consumer_lock(p_consumer_id bigint, p_wait boolean) IS 'Locks a consumer''s row; null when passed over.';
+
+CREATE FUNCTION rouse._consumer_pause(p_consumer_id bigint, p_paused boolean, p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._consumer_pause(p_consumer_id bigint, p_paused boolean, p_now timestamp with time zone) IS 'Stops or restarts the waking of a consumer.';
+
+CREATE FUNCTION rouse._consumer_pending(p_consumer_id bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._consumer_pending(p_consumer_id bigint) IS 'Pending means: the last actionable position is beyond the acked one.';
+
+CREATE FUNCTION rouse._consumer_stop(p_consumer_id bigint, p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._consumer_stop(p_consumer_id bigint, p_now timestamp with time zone) IS 'Ends whatever is held or outstanding and refuses later claims.';
+
+CREATE FUNCTION rouse._delivery_result(p_service_id integer, p_wake_id uuid, p_attempt integer, p_outcome text, p_retry_ms bigint, p_status_code integer, p_error text, p_now timestamp with time zone) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._delivery_result(p_service_id integer, p_wake_id uuid, p_attempt integer, p_outcome text, p_retry_ms bigint, p_status_code integer, p_error text, p_now timestamp with time zone) IS 'Records how a delivery attempt ended, at a chosen time.';
+
+CREATE FUNCTION rouse._delivery_take(p_limit integer, p_now timestamp with time zone) RETURNS TABLE(service_id integer, service_name text, wake_id uuid, consumer_id bigint, consumer_name text, epoch bigint, attempt integer, target jsonb, notification jsonb, lease_ms integer)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._delivery_take(p_limit integer, p_now timestamp with time zone) IS 'Lends due wakes to a delivery worker at a chosen time.';
+
+CREATE FUNCTION rouse._dispatch_route(p_streams bigint[], p_positions bigint[], p_now timestamp with time zone) RETURNS TABLE(stream_id bigint, outcome text)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._dispatch_route(p_streams bigint[], p_positions bigint[], p_now timestamp with time zone) IS 'dispatch_route at a chosen time, for tests.';
+
+CREATE FUNCTION rouse._entity_finish_stopping(p_consumer rouse.consumers, p_now timestamp with time zone) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._entity_finish_stopping(p_consumer rouse.consumers, p_now timestamp with time zone) IS 'Completes a requested stop when the claim ends.';
+
+CREATE TABLE rouse.entities (
+    service_id integer NOT NULL,
+    url text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL COLLATE pg_catalog."C",
+    status text DEFAULT 'idle'::text NOT NULL,
+    dispatch_policy jsonb,
+    tags jsonb DEFAULT '{}'::jsonb NOT NULL,
+    spawn_args jsonb DEFAULT '{}'::jsonb NOT NULL,
+    sandbox jsonb,
+    parent text COLLATE pg_catalog."C",
+    created_by text NOT NULL,
+    type_revision integer,
+    inbox_schemas jsonb,
+    state_schemas jsonb,
+    consumer_id bigint NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT entities_status_check CHECK ((status = ANY (ARRAY['spawning'::text, 'running'::text, 'idle'::text, 'paused'::text, 'stopping'::text, 'stopped'::text, 'killed'::text])))
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.02');
+
+COMMENT ON TABLE rouse.entities IS 'Addressable things with one owner at a time; the url is the id (RFC entities).';
+
+CREATE FUNCTION rouse._entity_signal(p_entity rouse.entities, p_consumer rouse.consumers, p_stream_id bigint, p_principal text, p_signal text, p_key text, p_reason text, p_payload jsonb, p_now timestamp with time zone) RETURNS TABLE(outcome text, txid bigint, previous_state text, new_state text, created_at timestamp with time zone)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._entity_signal(p_entity rouse.entities, p_consumer rouse.consumers, p_stream_id bigint, p_principal text, p_signal text, p_key text, p_reason text, p_payload jsonb, p_now timestamp with time zone) IS 'Decides a signal at a chosen time, under the locks.';
+
+CREATE FUNCTION rouse._entity_transition(p_signal text, p_status text, p_held boolean, OUT new_status text, OUT handled boolean, OUT ends boolean) RETURNS record
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._entity_transition(p_signal text, p_status text, p_held boolean, OUT new_status text, OUT handled boolean, OUT ends boolean) IS 'The status a signal leads to.';
+
+CREATE FUNCTION rouse._notice(p_stream_id bigint, p_tail bigint, p_flags integer) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._notice(p_stream_id bigint, p_tail bigint, p_flags integer) IS 'Emits one transactional notice for the log feed.';
+
+CREATE FUNCTION rouse._offset(p_position bigint) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS …;
+
+COMMENT ON FUNCTION rouse._offset(p_position bigint) IS 'The wire form of a position.';
+
+CREATE FUNCTION rouse._runner_heartbeat(p_service_id integer, p_runner_id text, p_principal text, p_trusted boolean, p_lease_ms bigint, p_wake_stream_offset text, p_diagnostics jsonb, p_now timestamp with time zone) RETURNS TABLE(outcome text, last_seen_at timestamp with time zone, liveness_lease_expires_at timestamp with time zone, lease_ms bigint, wake_stream_offset text, diagnostics jsonb, redelivered integer)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._runner_heartbeat(p_service_id integer, p_runner_id text, p_principal text, p_trusted boolean, p_lease_ms bigint, p_wake_stream_offset text, p_diagnostics jsonb, p_now timestamp with time zone) IS 'Extends a runner''s liveness lease at a chosen time.';
+
+CREATE FUNCTION rouse._stream_append(p_services integer[], p_paths text[], p_types text[], p_internal boolean[], p_actionable boolean[], p_bytes bigint[], p_group integer[], p_rel bigint[], p_payloads bytea[], p_counts integer[], p_stamps text[], s_services integer[], s_paths text[], s_types text[], s_internal boolean[], s_actionable boolean[], s_payloads bytea[], s_counts integer[], s_stamps text[], s_producers text[], s_epochs bigint[], s_seqs bigint[], s_stream_seqs text[], s_closes boolean[], s_consumers bigint[], s_claim_epochs bigint[], s_wakes uuid[], p_wait boolean, p_now timestamp with time zone) RETURNS TABLE(special boolean, ord integer, outcome text, stream_id bigint, tail bigint, closed boolean, content_type text, producer_epoch bigint, producer_seq bigint)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._stream_append(p_services integer[], p_paths text[], p_types text[], p_internal boolean[], p_actionable boolean[], p_bytes bigint[], p_group integer[], p_rel bigint[], p_payloads bytea[], p_counts integer[], p_stamps text[], s_services integer[], s_paths text[], s_types text[], s_internal boolean[], s_actionable boolean[], s_payloads bytea[], s_counts integer[], s_stamps text[], s_producers text[], s_epochs bigint[], s_seqs bigint[], s_stream_seqs text[], s_closes boolean[], s_consumers bigint[], s_claim_epochs bigint[], s_wakes uuid[], p_wait boolean, p_now timestamp with time zone) IS 'stream_append with a chosen time, for tests.';
+
+CREATE FUNCTION rouse._stream_chain(p_stream_id bigint, p_hi bigint) RETURNS TABLE(stream_id bigint, lo bigint, hi bigint)
+    LANGUAGE sql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._stream_chain(p_stream_id bigint, p_hi bigint) IS 'The stretches of a stream up to a position, its own first, then its sources''.';
+
+CREATE FUNCTION rouse._stream_create(p_service integer, p_path text, p_content_type text, p_ttl_seconds bigint, p_expires_at timestamp with time zone, p_closed boolean, p_payload bytea, p_count integer, p_stamps integer[], p_fork_path text, p_fork_offset bigint, p_fork_sub bigint, p_kind text, p_owner text, p_consumer_id bigint, p_now timestamp with time zone) RETURNS TABLE(outcome text, stream_id bigint, tail bigint, closed boolean, content_type text)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS …;
+
+COMMENT ON FUNCTION rouse._stream_create(p_service integer, p_path text, p_content_type text, p_ttl_seconds bigint, p_expires_at timestamp with time zone, p_closed boolean, p_payload bytea, p_count integer, p_stamps integer[], p_fork_path text, p_fork_offset bigint, p_fork_sub bigint, p_kind text, p_owner text, p_consumer_id bigint, p_now timestamp with time zone) IS 'stream_create with a chosen time, for tests.';
+
+CREATE FUNCTION rouse._stream_delete(p_service integer, p_path text, p_internal boolean, p_now timestamp with time zone) RETURNS TABLE(outcome text, stream_id bigint)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS …;
+
+COMMENT ON FUNCTION rouse._stream_delete(p_service integer, p_path text, p_internal boolean, p_now timestamp with time zone) IS 'stream_delete with a chosen time, for tests.';
+
+CREATE FUNCTION rouse._stream_head(p_service integer, p_path text, p_now timestamp with time zone) RETURNS TABLE(outcome text, stream_id bigint, kind text, owner text, content_type text, tail bigint, closed boolean, ttl_seconds bigint, expires_at timestamp with time zone)
+    LANGUAGE sql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._stream_head(p_service integer, p_path text, p_now timestamp with time zone) IS 'stream_head with a chosen time, for tests.';
+
+CREATE FUNCTION rouse._stream_purge(p_limit integer, p_now timestamp with time zone) RETURNS TABLE(expired integer, messages integer, streams integer)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._stream_purge(p_limit integer, p_now timestamp with time zone) IS 'stream_purge with a chosen time, for tests.';
+
+CREATE FUNCTION rouse._stream_push(p_stream_id bigint, p_payload text, p_actionable boolean) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._stream_push(p_stream_id bigint, p_payload text, p_actionable boolean) IS 'Appends one JSON message inside the caller''s transaction.';
+
+CREATE FUNCTION rouse._stream_read(p_service integer, p_path text, p_stream_id bigint, p_from bigint, p_max_bytes integer, p_max_rows integer, p_now timestamp with time zone) RETURNS TABLE(outcome text, stream_id bigint, kind text, owner text, content_type text, tail bigint, closed boolean, ttl_seconds bigint, expires_at timestamp with time zone, touch boolean, next bigint, page bytea, stamp_at integer[], stamp_position bigint[])
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._stream_read(p_service integer, p_path text, p_stream_id bigint, p_from bigint, p_max_bytes integer, p_max_rows integer, p_now timestamp with time zone) IS 'stream_read with a chosen time, for tests.';
+
+CREATE FUNCTION rouse._stream_retire(p_stream_id bigint, p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._stream_retire(p_stream_id bigint, p_now timestamp with time zone) IS 'Deletes a locked stream: softly while forks read from it, else for good, and then soft-deleted sources without forks too.';
+
+CREATE FUNCTION rouse._stream_slide(p_expires_at timestamp with time zone, p_ttl_seconds bigint, p_now timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE sql IMMUTABLE
+    AS …;
+
+COMMENT ON FUNCTION rouse._stream_slide(p_expires_at timestamp with time zone, p_ttl_seconds bigint, p_now timestamp with time zone) IS 'The expiry of a stream with a time-to-live after a read or write at p_now.';
+
+CREATE FUNCTION rouse._stream_touch(p_stream_id bigint, p_now timestamp with time zone) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._stream_touch(p_stream_id bigint, p_now timestamp with time zone) IS 'stream_touch with a chosen time, for tests.';
+
+CREATE FUNCTION rouse._txid() RETURNS bigint
+    LANGUAGE sql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._txid() IS 'The 32-bit transaction id that a change feed reports.';
+
+CREATE FUNCTION rouse._wake_mint(p_consumer rouse.consumers, p_reason text, p_now timestamp with time zone) RETURNS uuid
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._wake_mint(p_consumer rouse.consumers, p_reason text, p_now timestamp with time zone) IS 'Makes the next wake of an idle consumer under its row lock.';
+
+CREATE FUNCTION rouse._wake_notification(p_consumer rouse.consumers, p_wake_id uuid, p_epoch bigint, p_reason text) RETURNS jsonb
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._wake_notification(p_consumer rouse.consumers, p_wake_id uuid, p_epoch bigint, p_reason text) IS 'The redacted notification of a wake.';
+
+CREATE FUNCTION rouse._wake_publish(p_service_id integer[], p_wakes uuid[], p_now timestamp with time zone) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._wake_publish(p_service_id integer[], p_wakes uuid[], p_now timestamp with time zone) IS 'Appends wakes to their runners'' wake streams, or makes them due for a push transport.';
+
+CREATE FUNCTION rouse._wake_supersede(p_consumer rouse.consumers, p_now timestamp with time zone) RETURNS rouse.consumers
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._wake_supersede(p_consumer rouse.consumers, p_now timestamp with time zone) IS 'Takes back an outstanding wake.';
+
+CREATE FUNCTION rouse.audit_add(p_service_id integer, p_principal text, p_action text, p_resource text, p_detail jsonb) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.audit_add(p_service_id integer, p_principal text, p_action text, p_resource text, p_detail jsonb) IS 'Writes one audit row in the caller''s transaction.';
+
+CREATE TABLE rouse.audit_log (
+    id bigint NOT NULL,
+    service_id integer NOT NULL,
+    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    principal text NOT NULL,
+    action text NOT NULL,
+    resource text NOT NULL,
+    detail jsonb DEFAULT '{}'::jsonb NOT NULL
+);
+
+COMMENT ON TABLE rouse.audit_log IS 'Who changed what in the control plane. Never holds a secret.';
+
+CREATE FUNCTION rouse.audit_list(p_service_id integer, p_resource text, p_before bigint, p_limit integer) RETURNS SETOF rouse.audit_log
+    LANGUAGE sql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.audit_list(p_service_id integer, p_resource text, p_before bigint, p_limit integer) IS 'The audit rows of one resource, newest first.';
+
+CREATE FUNCTION rouse.claim_ack(p_service_id integer, p_consumer text, p_epoch bigint, p_wake uuid, p_acks jsonb) RETURNS rouse.claim_answer
+    LANGUAGE sql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.claim_ack(p_service_id integer, p_consumer text, p_epoch bigint, p_wake uuid, p_acks jsonb) IS 'Advances a cursor: ok, stale, lease_expired, invalid_offset, unknown_stream, not_found.';
+
+CREATE FUNCTION rouse.claim_acquire(p_service_id integer, p_consumer text, p_wake uuid, p_holder text, p_runner text DEFAULT NULL::text, p_claim_id text DEFAULT NULL::text) RETURNS rouse.claim_answer
+    LANGUAGE sql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.claim_acquire(p_service_id integer, p_consumer text, p_wake uuid, p_holder text, p_runner text, p_claim_id text) IS 'Takes a mutex: granted, repeated, held, stale, no_work, stopped, paused, not_owner, runner_*, not_found.';
+
+CREATE FUNCTION rouse.claim_apply(p_ops jsonb, p_wait boolean) RETURNS TABLE(ord integer, answer rouse.claim_answer)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.claim_apply(p_ops jsonb, p_wait boolean) IS 'A batch of acquire, heartbeat, ack and release calls in one transaction.';
+
+CREATE FUNCTION rouse.claim_heartbeat(p_service_id integer, p_consumer text, p_epoch bigint, p_wake uuid) RETURNS rouse.claim_answer
+    LANGUAGE sql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.claim_heartbeat(p_service_id integer, p_consumer text, p_epoch bigint, p_wake uuid) IS 'Extends a lease: ok, stale, lease_expired, not_found.';
+
+CREATE FUNCTION rouse.claim_reap(p_limit integer) RETURNS TABLE(expired integer, redelivered integer, moved integer)
+    LANGUAGE sql
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.claim_reap(p_limit integer) IS 'Ends lapsed claims and redelivers unclaimed wakes.';
+
+CREATE FUNCTION rouse.claim_release(p_service_id integer, p_consumer text, p_epoch bigint, p_wake uuid, p_acks jsonb DEFAULT '[]'::jsonb, p_error text DEFAULT NULL::text) RETURNS rouse.claim_answer
+    LANGUAGE sql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.claim_release(p_service_id integer, p_consumer text, p_epoch bigint, p_wake uuid, p_acks jsonb, p_error text) IS 'Gives a mutex back: released, stale, lease_expired, invalid_offset, unknown_stream, not_found.';
+
+CREATE FUNCTION rouse.delivery_result(p_service_id integer, p_wake_id uuid, p_attempt integer, p_outcome text, p_retry_ms bigint, p_status_code integer, p_error text) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET lock_timeout TO '5s'
+    AS …;
+
+COMMENT ON FUNCTION rouse.delivery_result(p_service_id integer, p_wake_id uuid, p_attempt integer, p_outcome text, p_retry_ms bigint, p_status_code integer, p_error text) IS 'Records how a delivery attempt ended.';
+
+CREATE FUNCTION rouse.delivery_take(p_limit integer) RETURNS TABLE(service_id integer, service_name text, wake_id uuid, consumer_id bigint, consumer_name text, epoch bigint, attempt integer, target jsonb, notification jsonb, lease_ms integer)
+    LANGUAGE sql
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.delivery_take(p_limit integer) IS 'Lends due wakes to a delivery worker.';
+
+CREATE FUNCTION rouse.dispatch_route(p_streams bigint[], p_positions bigint[]) RETURNS TABLE(stream_id bigint, outcome text)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.dispatch_route(p_streams bigint[], p_positions bigint[]) IS 'Wakes the owners of streams that got actionable appends.';
+
+CREATE FUNCTION rouse.dispatch_scan(p_after bigint, p_limit integer) RETURNS TABLE(stream_id bigint, "position" bigint)
+    LANGUAGE sql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.dispatch_scan(p_after bigint, p_limit integer) IS 'Streams whose idle consumers have work nobody was told about.';
+
+CREATE TABLE rouse.consumer_claims (
+    service_id integer NOT NULL,
+    consumer_id text NOT NULL COLLATE pg_catalog."C",
+    epoch bigint NOT NULL,
+    wake_id uuid,
+    entity_url text COLLATE pg_catalog."C",
+    stream_path text NOT NULL COLLATE pg_catalog."C",
+    runner_id text COLLATE pg_catalog."C",
+    holder text,
+    claim_id text,
+    status text NOT NULL,
+    claimed_at timestamp with time zone NOT NULL,
+    last_heartbeat_at timestamp with time zone,
+    lease_expires_at timestamp with time zone,
+    released_at timestamp with time zone,
+    acked_streams jsonb,
+    next_wake boolean,
+    error text,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT consumer_claims_status_check CHECK ((status = ANY (ARRAY['active'::text, 'released'::text, 'expired'::text, 'failed'::text])))
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05');
+
+COMMENT ON TABLE rouse.consumer_claims IS 'Every grant of a mutex, written in the transaction of the decision (RFC consumer_claims).';
+
+CREATE FUNCTION rouse.entity_claims(p_service_id integer, p_url text, p_before bigint, p_limit integer) RETURNS SETOF rouse.consumer_claims
+    LANGUAGE sql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_claims(p_service_id integer, p_url text, p_before bigint, p_limit integer) IS 'The claims of one entity, newest first.';
+
+CREATE TABLE rouse.entity_dispatch_state (
+    service_id integer NOT NULL,
+    entity_url text NOT NULL COLLATE pg_catalog."C",
+    pending_source_streams jsonb DEFAULT '[]'::jsonb NOT NULL,
+    pending_reason text,
+    pending_since timestamp with time zone,
+    outstanding_wake_id uuid,
+    outstanding_wake_target jsonb,
+    outstanding_wake_created_at timestamp with time zone,
+    active_consumer_id text,
+    active_runner_id text,
+    active_epoch bigint,
+    active_claimed_at timestamp with time zone,
+    active_lease_expires_at timestamp with time zone,
+    last_wake_id uuid,
+    last_claimed_at timestamp with time zone,
+    last_released_at timestamp with time zone,
+    last_completed_at timestamp with time zone,
+    last_error text,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02');
+
+COMMENT ON TABLE rouse.entity_dispatch_state IS 'One row an entity: pending work, outstanding wake, active claim, as UIs read them (RFC entity_dispatch_state).';
+
+CREATE FUNCTION rouse.entity_dispatch(p_service_id integer, p_url text) RETURNS SETOF rouse.entity_dispatch_state
+    LANGUAGE sql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_dispatch(p_service_id integer, p_url text) IS 'The dispatch state of one entity.';
+
+CREATE TABLE rouse.consumer_streams (
+    consumer_id bigint NOT NULL,
+    stream_id bigint NOT NULL,
+    link_type text DEFAULT 'explicit'::text NOT NULL,
+    acked bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT consumer_streams_link_type_check CHECK ((link_type = ANY (ARRAY['explicit'::text, 'glob'::text])))
+)
+WITH (fillfactor='70');
+
+COMMENT ON TABLE rouse.consumer_streams IS 'The cursor: how far a consumer has acked each of its streams. Only rises.';
+
+CREATE TABLE rouse.runner_runtime_diagnostics (
+    service_id integer NOT NULL,
+    runner_id text NOT NULL COLLATE pg_catalog."C",
+    owner_principal text NOT NULL,
+    wake_stream_offset text,
+    last_seen_at timestamp with time zone,
+    liveness_lease_expires_at timestamp with time zone,
+    diagnostics jsonb,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02');
+
+COMMENT ON TABLE rouse.runner_runtime_diagnostics IS 'Liveness and self-reported diagnostics of a runner, apart from its registration so that heartbeats do not rewrite what UIs sync.';
+
+CREATE TABLE rouse.runners (
+    service_id integer NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    owner_principal text NOT NULL,
+    label text NOT NULL,
+    kind text DEFAULT 'local'::text NOT NULL,
+    admin_status text DEFAULT 'enabled'::text NOT NULL,
+    wake_stream text NOT NULL COLLATE pg_catalog."C",
+    sandbox_profiles jsonb DEFAULT '[]'::jsonb NOT NULL,
+    capacity integer,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT runners_admin_status_check CHECK ((admin_status = ANY (ARRAY['enabled'::text, 'disabled'::text]))),
+    CONSTRAINT runners_capacity_check CHECK (((capacity >= 1) AND (capacity <= 1024))),
+    CONSTRAINT runners_kind_check CHECK ((kind = ANY (ARRAY['local'::text, 'cloud-worker'::text, 'sandbox'::text, 'ci'::text, 'server'::text])))
+);
+
+COMMENT ON TABLE rouse.runners IS 'A named compute identity with one owner (RFC runners). Changes by administration only; liveness lives in runner_runtime_diagnostics.';
+
+CREATE TABLE rouse.streams (
+    id bigint NOT NULL,
+    service_id integer NOT NULL,
+    path text COLLATE pg_catalog."C",
+    kind text DEFAULT 'app'::text NOT NULL,
+    owner text,
+    content_type text NOT NULL,
+    is_json boolean NOT NULL,
+    tail bigint DEFAULT 0 NOT NULL,
+    head bigint DEFAULT 0 NOT NULL,
+    actionable bigint DEFAULT 0 NOT NULL,
+    pending boolean DEFAULT false NOT NULL,
+    consumer_id bigint,
+    last_seq text COLLATE pg_catalog."C",
+    closed_at timestamp with time zone,
+    closed_by text,
+    ttl_seconds bigint,
+    expires_at timestamp with time zone,
+    forked_from bigint,
+    fork_at bigint,
+    fork_offset bigint,
+    fork_sub bigint,
+    deleted_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT streams_actionable_check CHECK ((actionable <= tail)),
+    CONSTRAINT streams_fork_check CHECK (((forked_from IS NULL) = (fork_at IS NULL))),
+    CONSTRAINT streams_kind_check CHECK ((kind = ANY (ARRAY['app'::text, 'entity'::text, 'error'::text, 'wake'::text]))),
+    CONSTRAINT streams_tail_check CHECK (((tail >= head) AND (head >= 0)))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05');
+
+COMMENT ON TABLE rouse.streams IS 'One append-only log. tail is the position after the last byte; offsets are positions, zero-padded.';
+
+COMMENT ON COLUMN rouse.streams.path IS 'Name below the service, without a leading slash. Null once retired: the name is free again, the rows wait for stream_purge.';
+
+COMMENT ON COLUMN rouse.streams.owner IS 'Principal that may read a guarded stream (kinds entity, error, wake); null for a plain stream.';
+
+COMMENT ON COLUMN rouse.streams.actionable IS 'Position of the last append that asks for the owner''s attention; work is pending while it is beyond the consumer''s acked position.';
+
+COMMENT ON COLUMN rouse.streams.pending IS 'Hint for dispatch_scan: set by an actionable append, cleared when everything actionable is acked.';
+
+COMMENT ON COLUMN rouse.streams.consumer_id IS 'The mutex of the entity whose main stream this is: the router''s single lookup (RFC "simple indexed lookup").';
+
+COMMENT ON COLUMN rouse.streams.deleted_at IS 'Soft delete: gone for its clients, kept for the forks that still read it.';
+
+CREATE VIEW rouse.entity_display AS
+ SELECT e.service_id,
+    e.url,
+    e.type,
+    e.status,
+    p.pending,
+    t.target_type,
+    r.id AS runner_id,
+    r.label AS runner_label,
+        CASE
+            WHEN (r.id IS NULL) THEN NULL::text
+            WHEN l.online THEN 'online'::text
+            ELSE 'offline'::text
+        END AS runner_liveness,
+        CASE
+            WHEN (e.status = ANY (ARRAY['killed'::text, 'stopped'::text, 'stopping'::text, 'paused'::text, 'spawning'::text])) THEN e.status
+            WHEN (e.status = 'running'::text) THEN 'running'::text
+            WHEN (p.pending AND (r.id IS NOT NULL) AND (NOT l.online)) THEN 'waiting_for_runner'::text
+            WHEN (p.pending AND (r.id IS NOT NULL)) THEN 'runner_syncing'::text
+            WHEN (p.pending AND (t.target_type IS NULL)) THEN 'no_target'::text
+            WHEN p.pending THEN 'delivering'::text
+            WHEN (d.last_error IS NOT NULL) THEN 'failed'::text
+            ELSE 'waiting_for_input'::text
+        END AS code,
+        CASE
+            WHEN (e.status = 'killed'::text) THEN 'Killed'::text
+            WHEN (e.status = 'stopped'::text) THEN 'Stopped'::text
+            WHEN (e.status = 'stopping'::text) THEN 'Stopping...'::text
+            WHEN (e.status = 'paused'::text) THEN 'Paused'::text
+            WHEN (e.status = 'spawning'::text) THEN 'Starting...'::text
+            WHEN ((e.status = 'running'::text) AND (r.label IS NOT NULL)) THEN ('Running on '::text || r.label)
+            WHEN (e.status = 'running'::text) THEN 'Running'::text
+            WHEN (p.pending AND (r.id IS NOT NULL) AND (NOT l.online)) THEN 'Waiting for runner...'::text
+            WHEN (p.pending AND (r.id IS NOT NULL)) THEN 'Runner syncing pending work...'::text
+            WHEN (p.pending AND (t.target_type IS NULL)) THEN 'Waiting for a dispatch target'::text
+            WHEN p.pending THEN 'Delivering pending work...'::text
+            WHEN (d.last_error IS NOT NULL) THEN 'Run failed — check logs'::text
+            ELSE 'Waiting for input'::text
+        END AS display
+   FROM ((((((rouse.entities e
+     LEFT JOIN rouse.entity_dispatch_state d ON (((d.service_id = e.service_id) AND (d.entity_url = e.url))))
+     CROSS JOIN LATERAL ( SELECT (((e.dispatch_policy -> 'targets'::text) -> 0) ->> 'type'::text) AS target_type) t)
+     LEFT JOIN rouse.runners r ON (((r.service_id = e.service_id) AND (r.id = COALESCE(d.active_runner_id, (((e.dispatch_policy -> 'targets'::text) -> 0) ->> 'runnerId'::text))))))
+     LEFT JOIN rouse.runner_runtime_diagnostics g ON (((g.service_id = r.service_id) AND (g.runner_id = r.id))))
+     CROSS JOIN LATERAL ( SELECT ((r.admin_status = 'enabled'::text) AND COALESCE((g.liveness_lease_expires_at > clock_timestamp()), false)) AS online) l)
+     CROSS JOIN LATERAL ( SELECT ((d.outstanding_wake_id IS NOT NULL) OR (EXISTS ( SELECT
+                   FROM (rouse.consumer_streams cs
+                     JOIN rouse.streams s ON ((s.id = cs.stream_id)))
+                  WHERE ((cs.consumer_id = e.consumer_id) AND (s.actionable > cs.acked) AND (s.path IS NOT NULL))))) AS pending) p);
+
+COMMENT ON VIEW rouse.entity_display IS 'The one line a UI shows for an entity, with the facts it is made of.';
+
+CREATE FUNCTION rouse.entity_display_get(p_service_id integer, p_url text) RETURNS SETOF rouse.entity_display
+    LANGUAGE sql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_display_get(p_service_id integer, p_url text) IS 'What a UI says about one entity.';
+
+CREATE FUNCTION rouse.entity_error_stream(p_service_id integer, p_url text) RETURNS TABLE(outcome text, stream_id bigint)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_error_stream(p_service_id integer, p_url text) IS 'Makes an entity''s error stream at its first write.';
+
+CREATE FUNCTION rouse.entity_gate(p_service_id integer[], p_url text[], p_type text[]) RETURNS TABLE(url text, status text, created_by text, type_name text, schema_revision integer, inbox_schemas jsonb, type_exists boolean)
+    LANGUAGE sql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_gate(p_service_id integer[], p_url text[], p_type text[]) IS 'Status, owner and message schemas of many entities.';
+
+CREATE FUNCTION rouse.entity_get(p_service_id integer, p_url text) RETURNS SETOF rouse.entities
+    LANGUAGE sql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_get(p_service_id integer, p_url text) IS 'Looks an entity up by url.';
+
+CREATE FUNCTION rouse.entity_list(p_service_id integer, p_principal text, p_type text, p_status text, p_parent text, p_created_by text, p_before_at timestamp with time zone, p_before_url text, p_limit integer) RETURNS SETOF rouse.entities
+    LANGUAGE sql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_list(p_service_id integer, p_principal text, p_type text, p_status text, p_parent text, p_created_by text, p_before_at timestamp with time zone, p_before_url text, p_limit integer) IS 'Entities, newest first, by page.';
+
+CREATE FUNCTION rouse.entity_resume(p_service_id integer, p_url text) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_resume(p_service_id integer, p_url text) IS 'Lets a paused entity go on.';
+
+CREATE FUNCTION rouse.entity_signal(p_service_id integer, p_url text, p_principal text, p_signal text, p_key text, p_reason text, p_payload jsonb) RETURNS TABLE(outcome text, txid bigint, previous_state text, new_state text, created_at timestamp with time zone)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_signal(p_service_id integer, p_url text, p_principal text, p_signal text, p_key text, p_reason text, p_payload jsonb) IS 'Signals an entity.';
+
+CREATE FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean, p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb, p_created text, p_message text) RETURNS TABLE(outcome text, txid bigint, entity rouse.entities)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean, p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb, p_created text, p_message text) IS 'Makes an entity with its stream, mutex, cursor and dispatch state in one transaction.';
+
+CREATE FUNCTION rouse.entity_tag_put(p_service_id integer, p_url text, p_principal text, p_key text, p_value text, p_event text) RETURNS TABLE(outcome text, txid bigint, entity rouse.entities)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_tag_put(p_service_id integer, p_url text, p_principal text, p_key text, p_value text, p_event text) IS 'Sets or removes one tag of an entity.';
+
+CREATE FUNCTION rouse.entity_type_delete(p_service_id integer, p_name text, p_principal text, p_system boolean) RETURNS TABLE(outcome text, txid bigint)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_type_delete(p_service_id integer, p_name text, p_principal text, p_system boolean) IS 'Removes an entity type''s registration.';
+
+CREATE TABLE rouse.entity_types (
+    service_id integer NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    description text DEFAULT ''::text NOT NULL,
+    creation_schema jsonb,
+    inbox_schemas jsonb,
+    state_schemas jsonb,
+    slash_commands jsonb,
+    serve_endpoint text,
+    default_dispatch_policy jsonb,
+    permission_grants jsonb,
+    externally_writable_collections jsonb,
+    owner_principal text NOT NULL,
+    revision integer DEFAULT 1 NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE rouse.entity_types IS 'What an entity type is, without how it is delivered (RFC "Entity type registration").';
+
+CREATE FUNCTION rouse.entity_type_get(p_service_id integer, p_name text) RETURNS SETOF rouse.entity_types
+    LANGUAGE sql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_type_get(p_service_id integer, p_name text) IS 'Looks an entity type up by name.';
+
+CREATE FUNCTION rouse.entity_type_list(p_service_id integer, p_owner text) RETURNS SETOF rouse.entity_types
+    LANGUAGE sql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_type_list(p_service_id integer, p_owner text) IS 'The entity types of a service.';
+
+CREATE FUNCTION rouse.entity_type_patch_schemas(p_service_id integer, p_name text, p_principal text, p_system boolean, p_inbox_schemas jsonb, p_state_schemas jsonb) RETURNS TABLE(outcome text, txid bigint, taken_key text, entity_type rouse.entity_types)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_type_patch_schemas(p_service_id integer, p_name text, p_principal text, p_system boolean, p_inbox_schemas jsonb, p_state_schemas jsonb) IS 'Adds schemas to an entity type.';
+
+CREATE FUNCTION rouse.entity_type_put(p_service_id integer, p_name text, p_principal text, p_system boolean, p_description text, p_creation_schema jsonb, p_inbox_schemas jsonb, p_state_schemas jsonb, p_slash_commands jsonb, p_serve_endpoint text, p_default_dispatch_policy jsonb, p_permission_grants jsonb, p_externally_writable_collections jsonb) RETURNS TABLE(outcome text, txid bigint, entity_type rouse.entity_types)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_type_put(p_service_id integer, p_name text, p_principal text, p_system boolean, p_description text, p_creation_schema jsonb, p_inbox_schemas jsonb, p_state_schemas jsonb, p_slash_commands jsonb, p_serve_endpoint text, p_default_dispatch_policy jsonb, p_permission_grants jsonb, p_externally_writable_collections jsonb) IS 'Registers or replaces an entity type.';
+
+CREATE TABLE rouse.wake_notifications (
+    service_id integer NOT NULL,
+    wake_id uuid NOT NULL,
+    consumer_id text NOT NULL COLLATE pg_catalog."C",
+    epoch bigint NOT NULL,
+    entity_url text COLLATE pg_catalog."C",
+    target_type text NOT NULL,
+    target_runner_id text COLLATE pg_catalog."C",
+    target_webhook_url text,
+    target jsonb NOT NULL,
+    runner_wake_stream text COLLATE pg_catalog."C",
+    runner_wake_stream_offset text,
+    notification_public jsonb NOT NULL,
+    delivery_status text DEFAULT 'queued'::text NOT NULL,
+    claim_status text DEFAULT 'unclaimed'::text NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    next_attempt_at timestamp with time zone,
+    created_at timestamp with time zone NOT NULL,
+    delivered_at timestamp with time zone,
+    claimed_at timestamp with time zone,
+    resolved_at timestamp with time zone,
+    CONSTRAINT wake_notifications_claim_status_check CHECK ((claim_status = ANY (ARRAY['unclaimed'::text, 'claimed'::text, 'completed'::text, 'expired'::text]))),
+    CONSTRAINT wake_notifications_delivery_status_check CHECK ((delivery_status = ANY (ARRAY['queued'::text, 'delivered'::text, 'failed'::text, 'superseded'::text])))
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05');
+
+COMMENT ON TABLE rouse.wake_notifications IS 'Every wake minted, without its tokens (RFC wake_notifications). One open wake a consumer.';
+
+COMMENT ON COLUMN rouse.wake_notifications.next_attempt_at IS 'When a push transport sends it next; null when nothing is due (pull-wake entries are appended when the wake is minted).';
+
+CREATE FUNCTION rouse.entity_wakes(p_service_id integer, p_url text, p_before bigint, p_limit integer) RETURNS SETOF rouse.wake_notifications
+    LANGUAGE sql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_wakes(p_service_id integer, p_url text, p_before bigint, p_limit integer) IS 'The wakes of one entity, newest first.';
+
+CREATE FUNCTION rouse.runner_get(p_service_id integer, p_id text) RETURNS TABLE(runner rouse.runners, diagnostics rouse.runner_runtime_diagnostics, lease_remaining_ms bigint, active_claims jsonb)
+    LANGUAGE sql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.runner_get(p_service_id integer, p_id text) IS 'A runner with its liveness and active claims.';
+
+CREATE FUNCTION rouse.runner_health(p_service_id integer, p_id text) RETURNS TABLE(active bigint, outstanding bigint, oldest_outstanding_ms bigint)
+    LANGUAGE sql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.runner_health(p_service_id integer, p_id text) IS 'What dispatch holds for a runner.';
+
+CREATE FUNCTION rouse.runner_heartbeat(p_service_id integer, p_runner_id text, p_principal text, p_trusted boolean, p_lease_ms bigint, p_wake_stream_offset text, p_diagnostics jsonb) RETURNS TABLE(outcome text, last_seen_at timestamp with time zone, liveness_lease_expires_at timestamp with time zone, lease_ms bigint, wake_stream_offset text, diagnostics jsonb, redelivered integer)
+    LANGUAGE sql
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.runner_heartbeat(p_service_id integer, p_runner_id text, p_principal text, p_trusted boolean, p_lease_ms bigint, p_wake_stream_offset text, p_diagnostics jsonb) IS 'Extends a runner''s liveness lease.';
+
+CREATE FUNCTION rouse.runner_list(p_service_id integer, p_owner text, p_after text, p_limit integer) RETURNS TABLE(runner rouse.runners, diagnostics rouse.runner_runtime_diagnostics, lease_remaining_ms bigint, active_claims jsonb)
+    LANGUAGE sql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.runner_list(p_service_id integer, p_owner text, p_after text, p_limit integer) IS 'The runners of an owner.';
+
+CREATE FUNCTION rouse.runner_register(p_service_id integer, p_id text, p_principal text, p_system boolean, p_owner text, p_label text, p_kind text, p_admin_status text, p_sandbox_profiles jsonb, p_capacity integer) RETURNS TABLE(outcome text, txid bigint, runner rouse.runners)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.runner_register(p_service_id integer, p_id text, p_principal text, p_system boolean, p_owner text, p_label text, p_kind text, p_admin_status text, p_sandbox_profiles jsonb, p_capacity integer) IS 'Makes or changes a runner and its wake stream.';
+
+CREATE FUNCTION rouse.runner_set_status(p_service_id integer, p_id text, p_principal text, p_system boolean, p_admin_status text) RETURNS TABLE(outcome text, txid bigint)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.runner_set_status(p_service_id integer, p_id text, p_principal text, p_system boolean, p_admin_status text) IS 'Enables or disables a runner.';
+
+CREATE FUNCTION rouse.service_create(p_name text, p_principal text) RETURNS TABLE(outcome text, service_id integer, created_at timestamp with time zone)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.service_create(p_name text, p_principal text) IS 'Makes a service, the scope that ?service= selects.';
+
+CREATE TABLE rouse.services (
+    id integer NOT NULL,
+    name text NOT NULL COLLATE pg_catalog."C",
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT services_name_check CHECK ((name ~ '^[a-z0-9][a-z0-9._-]{0,62}$'::text))
+);
+
+COMMENT ON TABLE rouse.services IS 'A scope with its own streams, entities and runners (RFC "Agent servers"); ?service= selects it.';
+
+CREATE FUNCTION rouse.service_get(p_name text) RETURNS SETOF rouse.services
+    LANGUAGE sql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.service_get(p_name text) IS 'Looks a service up by name.';
+
+CREATE FUNCTION rouse.service_list() RETURNS SETOF rouse.services
+    LANGUAGE sql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.service_list() IS 'All services.';
+
+CREATE FUNCTION rouse.stream_append(p_services integer[], p_paths text[], p_types text[], p_internal boolean[], p_actionable boolean[], p_bytes bigint[], p_group integer[], p_rel bigint[], p_payloads bytea[], p_counts integer[], p_stamps text[], s_services integer[], s_paths text[], s_types text[], s_internal boolean[], s_actionable boolean[], s_payloads bytea[], s_counts integer[], s_stamps text[], s_producers text[], s_epochs bigint[], s_seqs bigint[], s_stream_seqs text[], s_closes boolean[], s_consumers bigint[], s_claim_epochs bigint[], s_wakes uuid[], p_wait boolean) RETURNS TABLE(special boolean, ord integer, outcome text, stream_id bigint, tail bigint, closed boolean, content_type text, producer_epoch bigint, producer_seq bigint)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.stream_append(p_services integer[], p_paths text[], p_types text[], p_internal boolean[], p_actionable boolean[], p_bytes bigint[], p_group integer[], p_rel bigint[], p_payloads bytea[], p_counts integer[], p_stamps text[], s_services integer[], s_paths text[], s_types text[], s_internal boolean[], s_actionable boolean[], s_payloads bytea[], s_counts integer[], s_stamps text[], s_producers text[], s_epochs bigint[], s_seqs bigint[], s_stream_seqs text[], s_closes boolean[], s_consumers bigint[], s_claim_epochs bigint[], s_wakes uuid[], p_wait boolean) IS 'Appends to many streams in one transaction; one outcome a group and a special.';
+
+CREATE FUNCTION rouse.stream_create(p_service integer, p_path text, p_content_type text DEFAULT NULL::text, p_ttl_seconds bigint DEFAULT NULL::bigint, p_expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_closed boolean DEFAULT false, p_payload bytea DEFAULT NULL::bytea, p_count integer DEFAULT 1, p_stamps integer[] DEFAULT NULL::integer[], p_fork_path text DEFAULT NULL::text, p_fork_offset bigint DEFAULT NULL::bigint, p_fork_sub bigint DEFAULT NULL::bigint, p_kind text DEFAULT 'app'::text, p_owner text DEFAULT NULL::text, p_consumer_id bigint DEFAULT NULL::bigint) RETURNS TABLE(outcome text, stream_id bigint, tail bigint, closed boolean, content_type text)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.stream_create(p_service integer, p_path text, p_content_type text, p_ttl_seconds bigint, p_expires_at timestamp with time zone, p_closed boolean, p_payload bytea, p_count integer, p_stamps integer[], p_fork_path text, p_fork_offset bigint, p_fork_sub bigint, p_kind text, p_owner text, p_consumer_id bigint) IS 'Creates a stream or a fork; idempotent for the same configuration.';
+
+CREATE FUNCTION rouse.stream_delete(p_service integer, p_path text, p_internal boolean DEFAULT false) RETURNS TABLE(outcome text, stream_id bigint)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.stream_delete(p_service integer, p_path text, p_internal boolean) IS 'Deletes a stream, softly while forks read from it.';
+
+CREATE FUNCTION rouse.stream_head(p_service integer, p_path text) RETURNS TABLE(outcome text, stream_id bigint, kind text, owner text, content_type text, tail bigint, closed boolean, ttl_seconds bigint, expires_at timestamp with time zone)
+    LANGUAGE sql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.stream_head(p_service integer, p_path text) IS 'Metadata of a stream.';
+
+CREATE FUNCTION rouse.stream_purge(p_limit integer DEFAULT 10000) RETURNS TABLE(expired integer, messages integer, streams integer)
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.stream_purge(p_limit integer) IS 'Retires expired streams and removes rows of retired ones, in bounded steps.';
+
+CREATE FUNCTION rouse.stream_read(p_service integer, p_path text, p_stream_id bigint, p_from bigint, p_max_bytes integer DEFAULT 1048576, p_max_rows integer DEFAULT 16384) RETURNS TABLE(outcome text, stream_id bigint, kind text, owner text, content_type text, tail bigint, closed boolean, ttl_seconds bigint, expires_at timestamp with time zone, touch boolean, next bigint, page bytea, stamp_at integer[], stamp_position bigint[])
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.stream_read(p_service integer, p_path text, p_stream_id bigint, p_from bigint, p_max_bytes integer, p_max_rows integer) IS 'One bounded page of a stream and its metadata, in one round trip.';
+
+CREATE FUNCTION rouse.stream_touch(p_stream_id bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.stream_touch(p_stream_id bigint) IS 'Extends the life of a stream with a time-to-live.';
+
+CREATE FUNCTION rouse.user_seen(p_service_id integer, p_id text, p_display_name text, p_email text, p_avatar_url text, p_auth_provider text, p_auth_subject text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.user_seen(p_service_id integer, p_id text, p_display_name text, p_email text, p_avatar_url text, p_auth_provider text, p_auth_subject text) IS 'Makes or refreshes the row of a person; true when it is new.';
+
+ALTER TABLE rouse.audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME rouse.audit_log_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+ALTER TABLE rouse.consumers ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME rouse.consumers_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE rouse.delivery_attempts (
+    service_id integer NOT NULL,
+    wake_id uuid NOT NULL,
+    attempt integer NOT NULL,
+    transport text NOT NULL,
+    started_at timestamp with time zone NOT NULL,
+    finished_at timestamp with time zone,
+    outcome text,
+    status_code integer,
+    error text,
+    CONSTRAINT delivery_attempts_outcome_check CHECK ((outcome = ANY (ARRAY['accepted'::text, 'done'::text, 'retry'::text, 'permanent'::text, 'unknown'::text])))
+);
+
+COMMENT ON TABLE rouse.delivery_attempts IS 'Each send of a wake by a push transport. Response bodies are not kept.';
+
+CREATE TABLE rouse.messages (
+    stream_id bigint NOT NULL,
+    "position" bigint NOT NULL,
+    payload bytea NOT NULL,
+    count integer DEFAULT 1 NOT NULL,
+    stamps integer[]
+)
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_insert_scale_factor='0.1');
+ALTER TABLE ONLY rouse.messages ALTER COLUMN payload SET COMPRESSION lz4;
+
+COMMENT ON TABLE rouse.messages IS 'One append, one row; position = bytes of the stream up to and including this append. JSON arrays are stored flattened: messages joined by commas, count of them.';
+
+COMMENT ON COLUMN rouse.messages.stamps IS 'Byte positions in payload right after "headers":{ of State Protocol messages, where a read splices in their offset.';
+
+CREATE TABLE rouse.producers (
+    stream_id bigint NOT NULL,
+    producer_id text NOT NULL COLLATE pg_catalog."C",
+    epoch bigint NOT NULL,
+    seq bigint NOT NULL,
+    "position" bigint NOT NULL,
+    CONSTRAINT producers_epoch_check CHECK (((epoch >= 0) AND (seq >= 0)))
+)
+WITH (fillfactor='70');
+
+COMMENT ON TABLE rouse.producers IS 'Idempotent producers (Durable Streams 5.2.1): last accepted sequence and the offset it answered; moves in the append''s transaction.';
+
+CREATE TABLE rouse.schema_history (
+    version integer NOT NULL,
+    name text NOT NULL,
+    compat text NOT NULL,
+    applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT schema_history_compat_check CHECK ((compat = ANY (ARRAY['safe'::text, 'breaking'::text])))
+);
+
+COMMENT ON TABLE rouse.schema_history IS 'One row a migration, written in its transaction, so that a binary can judge those it does not know.';
+
+CREATE TABLE rouse.schema_manifest (
+    id integer DEFAULT 1 NOT NULL,
+    hash text NOT NULL,
+    functions integer NOT NULL,
+    migration integer NOT NULL,
+    release text NOT NULL,
+    applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT schema_manifest_id_check CHECK ((id = 1))
+);
+
+COMMENT ON TABLE rouse.schema_manifest IS 'Which set of functions is installed, and by which release.';
+
+CREATE TABLE rouse.schema_migrations (
+    version bigint NOT NULL,
+    dirty boolean NOT NULL
+);
+
+ALTER TABLE rouse.services ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY (
+    SEQUENCE NAME rouse.services_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+ALTER TABLE rouse.streams ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME rouse.streams_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE rouse.users (
+    service_id integer NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    display_name text,
+    email text,
+    avatar_url text,
+    auth_provider text,
+    auth_subject text,
+    profile jsonb DEFAULT '{}'::jsonb NOT NULL,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE rouse.users IS 'A person seen by an auth hook; the row is made on first sight (RFC "Minimal user auth and ownership").';
+
+ALTER TABLE ONLY rouse.audit_log
+    ADD CONSTRAINT audit_log_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY rouse.consumer_claims
+    ADD CONSTRAINT consumer_claims_pkey PRIMARY KEY (consumer_id, epoch, service_id);
+
+ALTER TABLE ONLY rouse.consumer_streams
+    ADD CONSTRAINT consumer_streams_pkey PRIMARY KEY (consumer_id, stream_id);
+
+ALTER TABLE ONLY rouse.consumers
+    ADD CONSTRAINT consumers_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY rouse.consumers
+    ADD CONSTRAINT consumers_service_id_name_key UNIQUE (service_id, name);
+
+ALTER TABLE ONLY rouse.delivery_attempts
+    ADD CONSTRAINT delivery_attempts_pkey PRIMARY KEY (service_id, wake_id, attempt);
+
+ALTER TABLE ONLY rouse.entities
+    ADD CONSTRAINT entities_pkey PRIMARY KEY (service_id, url);
+
+ALTER TABLE ONLY rouse.entity_dispatch_state
+    ADD CONSTRAINT entity_dispatch_state_pkey PRIMARY KEY (service_id, entity_url);
+
+ALTER TABLE ONLY rouse.entity_types
+    ADD CONSTRAINT entity_types_pkey PRIMARY KEY (service_id, name);
+
+ALTER TABLE ONLY rouse.messages
+    ADD CONSTRAINT messages_pkey PRIMARY KEY (stream_id, "position");
+
+ALTER TABLE ONLY rouse.producers
+    ADD CONSTRAINT producers_pkey PRIMARY KEY (stream_id, producer_id);
+
+ALTER TABLE ONLY rouse.runner_runtime_diagnostics
+    ADD CONSTRAINT runner_runtime_diagnostics_pkey PRIMARY KEY (service_id, runner_id);
+
+ALTER TABLE ONLY rouse.runners
+    ADD CONSTRAINT runners_pkey PRIMARY KEY (service_id, id);
+
+ALTER TABLE ONLY rouse.schema_history
+    ADD CONSTRAINT schema_history_pkey PRIMARY KEY (version);
+
+ALTER TABLE ONLY rouse.schema_manifest
+    ADD CONSTRAINT schema_manifest_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY rouse.schema_migrations
+    ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (version);
+
+ALTER TABLE ONLY rouse.services
+    ADD CONSTRAINT services_name_key UNIQUE (name);
+
+ALTER TABLE ONLY rouse.services
+    ADD CONSTRAINT services_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY rouse.streams
+    ADD CONSTRAINT streams_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY rouse.streams
+    ADD CONSTRAINT streams_service_id_path_key UNIQUE (service_id, path);
+
+ALTER TABLE ONLY rouse.users
+    ADD CONSTRAINT users_pkey PRIMARY KEY (service_id, id);
+
+ALTER TABLE ONLY rouse.wake_notifications
+    ADD CONSTRAINT wake_notifications_pkey PRIMARY KEY (wake_id);
+
+CREATE INDEX audit_log_resource_idx ON rouse.audit_log USING btree (resource, service_id, id);
+
+CREATE UNIQUE INDEX consumer_claims_active_idx ON rouse.consumer_claims USING btree (consumer_id, service_id) WHERE (status = 'active'::text);
+
+CREATE INDEX consumer_claims_entity_url_idx ON rouse.consumer_claims USING btree (entity_url, service_id, epoch);
+
+CREATE INDEX consumer_streams_stream_id_idx ON rouse.consumer_streams USING btree (stream_id);
+
+CREATE INDEX consumers_due_at_idx ON rouse.consumers USING btree (due_at) WHERE (due_at IS NOT NULL);
+
+CREATE INDEX consumers_runner_id_claimed_idx ON rouse.consumers USING btree (runner_id, service_id) WHERE (state = 'claimed'::text);
+
+CREATE INDEX entities_created_at_idx ON rouse.entities USING btree (created_at DESC, url);
+
+CREATE INDEX entities_parent_idx ON rouse.entities USING btree (parent, service_id) WHERE (parent IS NOT NULL);
+
+CREATE INDEX runners_owner_principal_idx ON rouse.runners USING btree (owner_principal, service_id);
+
+CREATE INDEX streams_expires_at_idx ON rouse.streams USING btree (expires_at) WHERE (expires_at IS NOT NULL);
+
+CREATE INDEX streams_forked_from_idx ON rouse.streams USING btree (forked_from) WHERE (forked_from IS NOT NULL);
+
+CREATE INDEX streams_pending_idx ON rouse.streams USING btree (id) WHERE pending;
+
+CREATE INDEX streams_retired_idx ON rouse.streams USING btree (id) WHERE (path IS NULL);
+
+CREATE UNIQUE INDEX wake_notifications_consumer_id_open_idx ON rouse.wake_notifications USING btree (consumer_id, service_id) WHERE (resolved_at IS NULL);
+
+CREATE INDEX wake_notifications_entity_url_idx ON rouse.wake_notifications USING btree (entity_url, service_id, epoch);
+
+CREATE INDEX wake_notifications_next_attempt_at_idx ON rouse.wake_notifications USING btree (next_attempt_at) WHERE (next_attempt_at IS NOT NULL);
+
+CREATE INDEX wake_notifications_target_runner_id_open_idx ON rouse.wake_notifications USING btree (target_runner_id, service_id) WHERE ((resolved_at IS NULL) AND (claim_status = 'unclaimed'::text) AND (target_runner_id IS NOT NULL));
+
+ALTER TABLE ONLY rouse.consumer_streams
+    ADD CONSTRAINT consumer_streams_consumer_id_fkey FOREIGN KEY (consumer_id) REFERENCES rouse.consumers(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY rouse.consumer_streams
+    ADD CONSTRAINT consumer_streams_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id);
+
+ALTER TABLE ONLY rouse.entities
+    ADD CONSTRAINT entities_service_id_fkey FOREIGN KEY (service_id) REFERENCES rouse.services(id);
+
+ALTER TABLE ONLY rouse.entity_types
+    ADD CONSTRAINT entity_types_service_id_fkey FOREIGN KEY (service_id) REFERENCES rouse.services(id);
+
+ALTER TABLE ONLY rouse.producers
+    ADD CONSTRAINT producers_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY rouse.runners
+    ADD CONSTRAINT runners_service_id_fkey FOREIGN KEY (service_id) REFERENCES rouse.services(id);
+
+ALTER TABLE ONLY rouse.streams
+    ADD CONSTRAINT streams_forked_from_fkey FOREIGN KEY (forked_from) REFERENCES rouse.streams(id);
+
+ALTER TABLE ONLY rouse.users
+    ADD CONSTRAINT users_service_id_fkey FOREIGN KEY (service_id) REFERENCES rouse.services(id);
+
+CREATE PUBLICATION rouse_notice WITH (publish = 'insert, update, delete, truncate');
