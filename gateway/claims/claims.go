@@ -106,7 +106,7 @@ func laneKey(op store.ClaimOp) string {
 // of them Runner takes its oldest waiting wake.
 type AcquireRequest struct {
 	Wire     Wire
-	Service  int
+	Service  int32
 	Consumer string
 	Wake     string
 	Path     string
@@ -136,7 +136,7 @@ type Grant struct {
 // Acquire takes the lease, or says who has it. A hold token answers its holder
 // the write token again.
 func (s *Service) Acquire(ctx context.Context, r AcquireRequest) (Grant, error) {
-	op := store.ClaimOp{Op: "acquire", Service: r.Service, Consumer: r.Consumer, Path: r.Path, Wake: r.Wake,
+	op := store.ClaimOp{Op: "acquire", Service: r.Service, Consumer: r.Consumer, Path: r.Path, Wake: r.Wake, Epoch: r.Epoch,
 		Holder: r.Holder, Runner: r.Runner, ClaimID: r.ClaimID, Trusted: r.Trusted}
 	if r.Wake != "" && uuid.Validate(r.Wake) != nil {
 		return Grant{}, problem.New(problem.WakeCallbackNotFound, "There is no such wake.")
@@ -152,7 +152,8 @@ func (s *Service) Acquire(ctx context.Context, r AcquireRequest) (Grant, error) 
 		if k.Purpose == Hold {
 			return s.again(ctx, r, k)
 		}
-		op.ID, op.Wake, op.Proved = k.Consumer, k.Wake, true // a claim token names no consumer: the wake does
+		// A claim token names no consumer: the wake does.
+		op.ID, op.Wake, op.Epoch, op.Proved = k.Consumer, k.Wake, k.Epoch, true
 		if op.Holder == "" {
 			op.Holder = "claim-token"
 		}
@@ -169,7 +170,7 @@ func (s *Service) Acquire(ctx context.Context, r AcquireRequest) (Grant, error) 
 	if err != nil {
 		return Grant{}, err
 	}
-	if r.Consumer != "" && a.ConsumerName != "" && a.ConsumerName != r.Consumer {
+	if a.Outcome == "wrong_wake" && r.Token != "" {
 		return Grant{}, ErrToken
 	}
 	if a.Outcome != "granted" && a.Outcome != "repeated" {
@@ -178,7 +179,7 @@ func (s *Service) Acquire(ctx context.Context, r AcquireRequest) (Grant, error) 
 	return s.grant(r.Service, op.ClaimID, a), nil
 }
 
-func (s *Service) grant(service int, claimID string, a store.ClaimAnswer) Grant {
+func (s *Service) grant(service int32, claimID string, a store.ClaimAnswer) Grant {
 	k := Token{Service: service, Consumer: a.ConsumerID, Epoch: a.Epoch, Wake: a.WakeID, Claim: claimID}
 	k.Purpose = Hold
 	hold := s.tokens.Mint(k)
@@ -191,7 +192,7 @@ func (s *Service) grant(service int, claimID string, a store.ClaimAnswer) Grant 
 // again answers the holder of a lease its write token: the same bytes each
 // time. It extends the lease, as any sign of life does.
 func (s *Service) again(ctx context.Context, r AcquireRequest, k Token) (Grant, error) {
-	a, err := s.group.Do(ctx, store.ClaimOp{Op: "heartbeat", Service: k.Service, ID: k.Consumer, Epoch: k.Epoch, Wake: k.Wake})
+	a, err := s.group.Do(ctx, store.ClaimOp{Op: "heartbeat", Service: k.Service, ID: k.Consumer, Consumer: r.Consumer, Epoch: k.Epoch, Wake: k.Wake})
 	if err != nil {
 		return Grant{}, err
 	}
@@ -207,7 +208,7 @@ func (s *Service) again(ctx context.Context, r AcquireRequest, k Token) (Grant, 
 // which; Consumer, Wake and Epoch, when given, must agree with it.
 type HoldRequest struct {
 	Wire     Wire
-	Service  int
+	Service  int32
 	Token    string
 	Consumer string
 	Wake     string
@@ -245,13 +246,10 @@ func (s *Service) hold(ctx context.Context, r HoldRequest, op store.ClaimOp) (st
 	if r.Epoch != 0 && r.Epoch != k.Epoch {
 		return store.ClaimAnswer{}, refusal(r.Wire, store.ClaimAnswer{Outcome: "stale", Epoch: k.Epoch})
 	}
-	op.Service, op.ID, op.Epoch, op.Wake = k.Service, k.Consumer, k.Epoch, k.Wake
+	op.Service, op.ID, op.Consumer, op.Epoch, op.Wake = k.Service, k.Consumer, r.Consumer, k.Epoch, k.Wake
 	a, err := s.group.Do(ctx, op)
 	if err != nil {
 		return a, err
-	}
-	if r.Consumer != "" && a.ConsumerName != "" && a.ConsumerName != r.Consumer {
-		return a, ErrToken
 	}
 	if a.Outcome != "ok" && a.Outcome != "released" {
 		return a, refusal(r.Wire, a)
@@ -343,6 +341,10 @@ func refusal(w Wire, a store.ClaimAnswer) error {
 			return problem.New(problem.WakeCallbackNotFound, "There is no such wake.")
 		}
 		return problem.New(problem.NotFound, "There is no such consumer.")
+	case "wrong_consumer":
+		return ErrToken
+	case "wrong_wake":
+		return problem.New(problem.InvalidRequest, "The consumer, the wake and the epoch named do not belong together.")
 	case "not_owner":
 		return problem.New(problem.RunnerForbidden, "Only the owner of the target runner may claim this.")
 	case "runner_not_found":
@@ -388,13 +390,13 @@ func (s *Service) Notify(service string, notification json.RawMessage, claimToke
 
 // ClaimToken is the token that travels with a wake; the wake alone finds its
 // consumer.
-func (s *Service) ClaimToken(service int, epoch int64, wake string) string {
+func (s *Service) ClaimToken(service int32, epoch int64, wake string) string {
 	return s.tokens.Mint(Token{Purpose: Claim, Service: service, Epoch: epoch, Wake: wake})
 }
 
 // DecorateWake completes one entry of a runner's wake stream for its owner. An
 // entry that is not a wake is left as it is.
-func (s *Service) DecorateWake(service int, serviceName string, entry []byte) []byte {
+func (s *Service) DecorateWake(service int32, serviceName string, entry []byte) []byte {
 	var e struct {
 		Type   string `json:"type"`
 		WakeID string `json:"wakeId"`

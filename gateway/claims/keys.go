@@ -11,6 +11,9 @@ import (
 
 const keyBytes = 32
 
+// urlToStd lets a secret be written in either alphabet of base64.
+var urlToStd = strings.NewReplacer("-", "+", "_", "/")
+
 // Keys is the ring that tokens are made with. The first key signs, all verify:
 // a rotation adds a key in front and drops the last once no lease made with it
 // can still live.
@@ -43,7 +46,7 @@ func ParseKeys(text string) (*Keys, error) {
 			if !ok || id == "" || len(id) > 32 {
 				return nil, problem.Newf(problem.InvalidRequest, "Key %d of ROUSE_KEYS is not of the form id:base64.", len(ks.ring)+1)
 			}
-			secret, err := base64.StdEncoding.DecodeString(enc)
+			secret, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(urlToStd.Replace(enc), "="))
 			if err != nil || len(secret) < keyBytes {
 				return nil, problem.Newf(problem.InvalidRequest, "Key %d of ROUSE_KEYS is not base64 of at least %d bytes.", len(ks.ring)+1, keyBytes)
 			}

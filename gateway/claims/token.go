@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
+	"math"
 	"strings"
 
 	"github.com/google/uuid"
@@ -30,7 +31,7 @@ const (
 // Token names one wake of one consumer. Everything in it is immutable.
 type Token struct {
 	Purpose  Purpose
-	Service  int
+	Service  int32
 	Consumer int64
 	Epoch    int64
 	Wake     string
@@ -135,7 +136,7 @@ func decode(b []byte) (keyID string, k Token, err error) {
 	var nums [3]uint64
 	for i := range nums {
 		v, w := binary.Uvarint(b)
-		if w <= 0 || v > 1<<62 {
+		if w <= 0 || v > 1<<62 || i == 0 && v > math.MaxInt32 {
 			return "", k, errShort
 		}
 		nums[i], b = v, b[w:]
@@ -143,6 +144,6 @@ func decode(b []byte) (keyID string, k Token, err error) {
 	if len(b) != 16 && len(b) != 24 {
 		return "", k, errShort
 	}
-	k = Token{Service: int(nums[0]), Consumer: int64(nums[1]), Epoch: int64(nums[2]), Wake: uuid.UUID(b[:16]).String(), Claim: string(b[16:])}
+	k = Token{Service: int32(nums[0]), Consumer: int64(nums[1]), Epoch: int64(nums[2]), Wake: uuid.UUID(b[:16]).String(), Claim: string(b[16:])}
 	return keyID, k, nil
 }

@@ -20,7 +20,7 @@ type DeliveryDatabase interface {
 
 // Notifier completes a notification with what is stored nowhere.
 type Notifier interface {
-	ClaimToken(service int, epoch int64, wake string) string
+	ClaimToken(service int32, epoch int64, wake string) string
 	Callback(service, wakeID string) string
 	Notify(service string, notification json.RawMessage, claimToken string) (json.RawMessage, error)
 }

@@ -19,7 +19,7 @@ type Database interface {
 	RouterDatabase
 	DeliveryDatabase
 	ClaimReap(ctx context.Context, limit int) (expired, redelivered, moved int, err error)
-	StreamPurge(ctx context.Context, limit int) (more bool, err error)
+	StreamPurge(ctx context.Context, limit int32) (more bool, err error)
 }
 
 // Config of [New]. Zero values take the defaults of decisions on record: scan

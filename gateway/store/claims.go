@@ -12,7 +12,7 @@ import (
 type ClaimOp struct {
 	// Op is acquire, heartbeat, ack or release.
 	Op      string `json:"op"`
-	Service int    `json:"service"`
+	Service int32  `json:"service"`
 	// One of ID, Consumer, Path and Wake finds the consumer.
 	ID       int64  `json:"id,omitempty"`
 	Consumer string `json:"consumer,omitempty"`
@@ -137,7 +137,7 @@ func (s *Store) DispatchScan(ctx context.Context, after int64, limit int) ([]Str
 
 // DueDelivery is a wake lent to a delivery worker.
 type DueDelivery struct {
-	Service      int
+	Service      int32
 	ServiceName  string
 	WakeID       string
 	ConsumerID   int64
@@ -180,7 +180,7 @@ func (s *Store) DeliveryResult(ctx context.Context, d DueDelivery, outcome strin
 
 // Heartbeat is a runner's sign of life.
 type Heartbeat struct {
-	Service          int
+	Service          int32
 	Runner           string
 	Principal        string
 	Trusted          bool
