@@ -10,12 +10,11 @@ set search_path = rouse, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
-set enable_sort = off
 as $$
 #variable_conflict use_column
 declare
     v_now  timestamptz := coalesce(p_now, clock_timestamp());
-    v_id   bigint;
+    v_plain boolean;
     v_lo   bigint;
     v_hi   bigint;
     v_json boolean;
@@ -42,24 +41,35 @@ begin
         return;
     end if;
 
-    -- The stretch that holds the next append; a page never crosses stretches.
-    if s.forked_from is null or next >= s.fork_at then
-        v_id := s.id; v_lo := next; v_hi := s.tail;
+    -- Positions count bytes, so a range of positions bounds the page; an append
+    -- larger than a page is a page of its own. What lies below a fork's start is
+    -- read from its sources.
+    v_plain := s.forked_from is null or next >= s.fork_at;
+    v_lo := next;
+    if v_plain then
+        v_hi := (select x.position from messages x where x.stream_id = s.id and x.position > v_lo order by x.position limit 1);
     else
-        select k.stream_id, greatest(k.lo, next), k.hi into v_id, v_lo, v_hi
-          from _stream_chain(s.id, s.tail) k
-         where k.hi > next
-         order by k.hi limit 1;
+        v_hi := (select min(x.position)
+                   from _stream_chain(s.id, s.tail) k
+                  cross join lateral (select x.position from messages x
+                                       where x.stream_id = k.stream_id and x.position > greatest(k.lo, v_lo) and x.position <= k.hi
+                                       order by x.position limit 1) x);
     end if;
-    -- Positions count bytes, so the range of positions bounds the page; an
-    -- append larger than a page is a page of its own.
-    v_hi := least(v_hi, greatest(v_lo + p_max_bytes,
-        (select x.position from messages x where x.stream_id = v_id and x.position > v_lo order by x.position limit 1)));
+    v_hi := least(s.tail, greatest(v_hi, v_lo + p_max_bytes));
     v_json := s.is_json;
     with rows as materialized (
-        select x.position, x.payload, x.stamps from messages x
-         where x.stream_id = v_id and x.position > v_lo and x.position <= v_hi
-         order by x.position limit p_max_rows
+        (select x.position, x.payload, x.stamps from messages x
+          where v_plain and x.stream_id = s.id and x.position > v_lo and x.position <= v_hi
+          order by x.position limit p_max_rows)
+        union all
+        (select x.position, x.payload, x.stamps
+           from _stream_chain(s.id, s.tail) k
+          cross join lateral (select * from messages x
+                               where x.stream_id = k.stream_id
+                                 and x.position > greatest(k.lo, v_lo) and x.position <= least(k.hi, v_hi)
+                               order by x.position limit p_max_rows) x
+          where not v_plain
+          order by x.position limit p_max_rows)
     ), at as (
         -- In a JSON page every append but the first is preceded by a comma.
         select r.position, r.stamps,

@@ -1,0 +1,109 @@
+// Package conformance runs the ecosystem's own test suite of the Durable
+// Streams protocol against gateways started by the test.
+package conformance
+
+import (
+	"context"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
+	"github.com/rouse-run/rouse/gateway/e2e/streamrig"
+	"github.com/rouse-run/rouse/gateway/streams"
+)
+
+// longPoll is shortened, since many tests wait one out.
+const longPoll = 2 * time.Second
+
+func tune(c *streams.Config) { c.LongPollTimeout = longPoll }
+
+func TestSuiteAgainstOneGateway(t *testing.T) {
+	t.Parallel()
+	suite(t, streamrig.Start(t, pgtest.New(t).DSN, tune).URL)
+}
+
+func TestSuiteAgainstTwoGatewaysInTurn(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	var targets []*url.URL
+	for range 2 {
+		u, err := url.Parse(streamrig.Start(t, db.DSN, tune).URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		targets = append(targets, u)
+	}
+	suite(t, alternate(t, targets))
+}
+
+// alternate is a proxy that sends each request to the next target.
+func alternate(t *testing.T, targets []*url.URL) string {
+	t.Helper()
+	var n atomic.Uint64
+	transport := &http.Transport{MaxIdleConnsPerHost: 256}
+	proxy := &httputil.ReverseProxy{
+		FlushInterval: -1,
+		Transport:     transport,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(targets[n.Add(1)%uint64(len(targets))])
+			r.Out.Host = r.In.Host
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+	}
+	srv := newServer(t, proxy)
+	t.Cleanup(transport.CloseIdleConnections)
+	return srv
+}
+
+var prepared = make(chan struct{}, 1)
+
+// suite runs the npm suite in a process of its own.
+func suite(t *testing.T, base string) {
+	t.Helper()
+	prepare(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join("node_modules", ".bin", "vitest"), "run", "--reporter=dot")
+	cmd.Env = append(os.Environ(), "CONFORMANCE_URL="+base, "CONFORMANCE_LONG_POLL_MS=2000", "CI=1", "NO_COLOR=1")
+	cmd.WaitDelay = 5 * time.Second
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("the suite failed: %v\n%s", err, tail(out, 20000))
+	}
+	// A suite that skipped its tests must not pass: the subscription routes are
+	// six tests, everything else runs.
+	if m := counts.FindSubmatch(out); m == nil || string(m[1]) != "332" || string(m[2]) != "6" {
+		t.Fatalf("the suite ran another number of tests:\n%s", tail(out, 2000))
+	}
+}
+
+var counts = regexp.MustCompile(`Tests\s+(\d+) passed \| (\d+) skipped`)
+
+// prepare installs the suite from its lock file, once.
+func prepare(t *testing.T) {
+	t.Helper()
+	prepared <- struct{}{}
+	defer func() { <-prepared }()
+	if _, err := os.Stat(filepath.Join("node_modules", ".bin", "vitest")); err == nil {
+		return
+	}
+	npm, err := exec.LookPath("npm")
+	if err != nil {
+		t.Fatal("npm is needed for the conformance suite: install Node.js 20 or newer")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, npm, "ci", "--no-audit", "--no-fund").CombinedOutput(); err != nil {
+		t.Fatalf("npm ci: %v\n%s", err, tail(out, 4000))
+	}
+}
+
+func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }

@@ -1,0 +1,285 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/store"
+)
+
+// Config of a [Handler]. Store, Appender and Hub are required.
+type Config struct {
+	Store    Database
+	Appender Appender
+	Hub      Hub
+	// Auth decides who may read guarded streams; nil means nobody.
+	Auth Authorizer
+	// RequireAuth asks for credentials on plain streams too.
+	RequireAuth bool
+	// Tokens verifies write tokens; nil means that none is valid.
+	Tokens WriteTokens
+	// ErrorStreams may be nil.
+	ErrorStreams ErrorStreams
+	// AppendGate may refuse what a write token's holder appends to an entity's
+	// stream; messages are its JSON, flattened and joined by commas. May be nil.
+	AppendGate func(ctx context.Context, meta store.StreamMeta, messages []byte) error
+	// WakeDecorator adds to each entry of a wake stream what only its owner may
+	// see. May be nil.
+	WakeDecorator func(service int32, serviceName string, entry []byte) []byte
+	// PublicURL is the base of Location headers, without a trailing slash; empty
+	// means the request's own host.
+	PublicURL string
+	// MaxBodyBytes bounds one body (default 16 MiB), MaxBodiesBytes all bodies in
+	// memory at once (default 256 MiB, at least 2 MaxBodyBytes).
+	MaxBodyBytes, MaxBodiesBytes int64
+	// PageBytes bounds a page of a read beyond its first append (default 1 MiB),
+	// CacheBytes the pages kept for other readers (default 64 MiB).
+	PageBytes  int32
+	CacheBytes int64
+	// LongPollTimeout (default 20 s), SSEMaxAge (default 60 s) and SSEKeepAlive
+	// (default 15 s) time live reads; WriteTimeout (default 30 s) ends a reader
+	// that does not take what is written, BodyTimeout (default 30 s) a writer that
+	// stalls.
+	LongPollTimeout, SSEMaxAge, SSEKeepAlive, WriteTimeout, BodyTimeout time.Duration
+	// CallTimeout bounds a database call (default 15 s).
+	CallTimeout time.Duration
+	// Log may be nil.
+	Log *slog.Logger
+}
+
+// Handler serves streams. Mount it at / and below /v1/stream.
+type Handler struct {
+	Config
+	bodies *semaphore.Weighted
+	pages  *pages
+	names  services
+	drain  context.Context
+	stop   context.CancelFunc
+}
+
+// New makes a handler; live reads end when ctx does, or at Drain.
+func New(ctx context.Context, cfg Config) *Handler {
+	def := func(p *time.Duration, v time.Duration) {
+		if *p <= 0 {
+			*p = v
+		}
+	}
+	def(&cfg.LongPollTimeout, 20*time.Second)
+	def(&cfg.SSEMaxAge, time.Minute)
+	def(&cfg.SSEKeepAlive, 15*time.Second)
+	def(&cfg.WriteTimeout, 30*time.Second)
+	def(&cfg.BodyTimeout, 30*time.Second)
+	def(&cfg.CallTimeout, 15*time.Second)
+	if cfg.MaxBodyBytes <= 0 {
+		cfg.MaxBodyBytes = 16 << 20
+	}
+	if cfg.MaxBodiesBytes <= 0 {
+		cfg.MaxBodiesBytes = 256 << 20
+	}
+	cfg.MaxBodiesBytes = max(cfg.MaxBodiesBytes, 2*cfg.MaxBodyBytes)
+	if cfg.PageBytes <= 0 {
+		cfg.PageBytes = 1 << 20
+	}
+	if cfg.CacheBytes <= 0 {
+		cfg.CacheBytes = 64 << 20
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	cfg.PublicURL = strings.TrimRight(cfg.PublicURL, "/")
+	h := &Handler{Config: cfg, bodies: semaphore.NewWeighted(cfg.MaxBodiesBytes), pages: newPages(cfg.Store, cfg.PageBytes, cfg.CacheBytes, cfg.CallTimeout)}
+	h.names.ids = map[string]serviceEntry{}
+	h.drain, h.stop = context.WithCancel(ctx)
+	h.pages.ctx = ctx
+	return h
+}
+
+// Drain ends every live read at once: a long-poll answers 204, an SSE stream
+// ends, and clients resume elsewhere by their offset.
+func (h *Handler) Drain() { h.stop() }
+
+const allowed = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
+
+// request is what the methods share.
+type request struct {
+	http        *http.Request
+	w           http.ResponseWriter
+	path        Path
+	query       url.Values
+	service     int32
+	serviceName string
+}
+
+// ServeHTTP implements [http.Handler].
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	SetHeaders(w.Header())
+	if r.Method == http.MethodOptions {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	if err := h.serve(w, r); err != nil {
+		h.fail(w, r, err)
+	}
+}
+
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
+	q := request{http: r, w: w, service: 1, serviceName: "default"}
+	var err error
+	if q.path, err = ParsePath(r.URL.EscapedPath()); err != nil {
+		return err
+	}
+	if r.URL.RawQuery != "" {
+		if len(r.URL.RawQuery) > 4096 {
+			return problem.New(problem.URITooLong, "The query has at most 4096 bytes.")
+		}
+		if q.query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
+			return problem.New(problem.InvalidRequest, "The query string is malformed.")
+		}
+		if q.query.Has("service") {
+			if q.serviceName, err = single(q.query, "service"); err != nil {
+				return err
+			}
+			if q.service, err = h.names.find(r.Context(), h.Store, q.serviceName); err != nil {
+				return err
+			}
+		}
+	}
+	read := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if q.path.Reserved && !(read && q.path.Readable) {
+		switch r.Method {
+		case http.MethodGet, http.MethodHead:
+			return problem.New(problem.StreamNotFound, "There is no stream at this path.")
+		case http.MethodPut, http.MethodPost, http.MethodDelete:
+			return problem.New(problem.PathReserved, "The path is reserved for the gateway.")
+		}
+	}
+	if h.RequireAuth && r.Method != http.MethodOptions {
+		if _, err := h.caller(r); err != nil {
+			return err
+		}
+	}
+	switch r.Method {
+	case http.MethodGet:
+		return h.get(&q)
+	case http.MethodHead:
+		return h.head(&q)
+	case http.MethodPost:
+		return h.append(&q)
+	case http.MethodPut:
+		return h.create(&q)
+	case http.MethodDelete:
+		return h.delete(&q)
+	}
+	return problem.New(problem.MethodNotAllowed, "Streams know GET, HEAD, PUT, POST and DELETE.").WithHeader("Allow", allowed)
+}
+
+func (h *Handler) caller(r *http.Request) (Caller, error) {
+	if h.Auth == nil {
+		return Caller{}, problem.New(problem.Unauthenticated, "Credentials are required.")
+	}
+	return h.Auth.Authenticate(r)
+}
+
+// mayRead checks the owner of a guarded stream.
+func (h *Handler) mayRead(r *http.Request, m *store.StreamMeta) error {
+	if m.Kind == "app" {
+		return nil
+	}
+	c, err := h.caller(r)
+	if err != nil {
+		return err
+	}
+	if c.System || c.Principal != "" && c.Principal == m.Owner {
+		return nil
+	}
+	if m.Kind == "wake" {
+		return problem.New(problem.RunnerForbidden, "The runner's wake stream can be read by its owner only.")
+	}
+	return problem.New(problem.Unauthorized, "You may not read this entity's streams.")
+}
+
+// call bounds a database call by the request and the configured time.
+func (h *Handler) call(r *http.Request) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(r.Context(), h.CallTimeout)
+}
+
+// fail answers a coded error; a client that is gone gets none.
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		return
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = problem.Wrap(problem.DatabaseTimeout, err, "The database took too long. Try again.")
+	}
+	e := problem.From(err)
+	if e.Status() >= 500 {
+		h.Log.WarnContext(r.Context(), "stream request failed", "method", r.Method, "code", e.Code, "error", e.Error())
+	}
+	problem.Write(w, w.Header().Get("X-Request-Id"), e)
+}
+
+// single returns the only value of a query parameter.
+func single(q url.Values, name string) (string, error) {
+	v := q[name]
+	if len(v) != 1 || v[0] == "" {
+		return "", problem.New(problem.InvalidRequest, "A query parameter is empty or given twice.").
+			WithDetails(problem.Detail{Path: "query." + name, Message: "give it once, with a value"})
+	}
+	return v[0], nil
+}
+
+// services remembers ids of service names; both change rarely.
+type services struct {
+	mu  sync.Mutex
+	ids map[string]serviceEntry
+}
+
+type serviceEntry struct {
+	id      int32
+	expires time.Time
+}
+
+const (
+	serviceTTL  = 10 * time.Second
+	maxServices = 4096
+)
+
+func (s *services) find(ctx context.Context, db Database, name string) (int32, error) {
+	if name == "default" {
+		return 1, nil
+	}
+	unknown := problem.New(problem.ServiceNotFound, "There is no service of this name.")
+	if len(name) > 63 || strings.ToValidUTF8(name, "") != name || strings.IndexByte(name, 0) >= 0 {
+		return 0, unknown
+	}
+	now := time.Now()
+	s.mu.Lock()
+	e, ok := s.ids[name]
+	s.mu.Unlock()
+	if ok && now.Before(e.expires) {
+		return e.id, nil
+	}
+	id, err := db.ServiceID(ctx, name)
+	if store.IsNotFound(err) {
+		return 0, unknown
+	}
+	if err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.ids) >= maxServices {
+		clear(s.ids)
+	}
+	s.ids[name] = serviceEntry{id, now.Add(serviceTTL)}
+	return id, nil
+}

@@ -1,0 +1,245 @@
+package streams
+
+import (
+	"container/list"
+	"context"
+	"encoding/base64"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/rouse-run/rouse/gateway/store"
+)
+
+// page is a stretch of a stream as it goes out. What lies between from and next
+// never changes; tail and closed are as they were when it was read.
+type page struct {
+	store.StreamMeta
+	from, next int64
+	// body is the wire form: for JSON an array with offsets spliced in.
+	body []byte
+	// full pages ended at their size limit, not at the tail.
+	full bool
+
+	sseOnce sync.Once
+	sse     []byte
+}
+
+func (p *page) upToDate() bool { return p.next >= p.Tail }
+
+// ended says that nothing follows this page, ever.
+func (p *page) ended() bool { return p.Closed && p.upToDate() }
+
+// frame returns the page as an SSE data event, encoded once for all readers.
+func (p *page) frame() []byte {
+	p.sseOnce.Do(func() { p.sse = dataEvent(p.body, isText(p.ContentType)) })
+	return p.sse
+}
+
+func newPage(from int64, s store.StreamPage) *page {
+	p := &page{StreamMeta: s.StreamMeta, from: from, next: s.Next, full: s.Next < s.Tail}
+	json := isJSON(s.ContentType)
+	p.body = render(s, json)
+	return p
+}
+
+// render makes the wire form: JSON in brackets, with the offset of its append
+// spliced into each State Protocol message.
+func render(s store.StreamPage, json bool) []byte {
+	if !json {
+		return s.Data
+	}
+	const member = `"offset":"",`
+	out := make([]byte, 0, len(s.Data)+2+len(s.StampAt)*(len(member)+33))
+	out = append(out, '[')
+	last := int32(0)
+	for i, at := range s.StampAt {
+		out = append(out, s.Data[last:at]...)
+		out = append(out, `"offset":"`...)
+		out = append(out, store.FormatOffset(s.StampPosition[i])...)
+		out = append(out, `",`...)
+		last = at
+	}
+	out = append(out, s.Data[last:]...)
+	return append(out, ']')
+}
+
+// dataEvent encodes an SSE event named data. Each kind of line break of the
+// text becomes a line of its own, so that no payload can forge an event.
+func dataEvent(body []byte, isText bool) []byte {
+	const head = "event: data\n"
+	if !isText {
+		out := make([]byte, 0, len(head)+8+base64.StdEncoding.EncodedLen(len(body)))
+		out = append(out, head+"data:"...)
+		out = base64.StdEncoding.AppendEncode(out, body)
+		return append(out, "\n\n"...)
+	}
+	out := make([]byte, 0, len(head)+len(body)+len(body)/16+32)
+	out = append(out, head...)
+	for {
+		out = append(out, "data:"...)
+		if len(body) > 0 && body[0] == ' ' {
+			out = append(out, ' ') // readers drop one space after the colon
+		}
+		n := 0
+		for n < len(body) && body[n] != '\n' && body[n] != '\r' {
+			n++
+		}
+		out = append(append(out, body[:n]...), '\n')
+		if n == len(body) {
+			return append(out, '\n')
+		}
+		if body[n] == '\r' && n+1 < len(body) && body[n+1] == '\n' {
+			n++
+		}
+		body = body[n+1:]
+	}
+}
+
+type pageKey struct{ stream, from int64 }
+
+// pages lets readers at the same place share one read of the database, and
+// keeps recent pages. They are keyed by stream id, which is never reused.
+type pages struct {
+	db      Database
+	max     int32
+	limit   int64
+	timeout time.Duration
+	ctx     context.Context
+
+	mu      sync.Mutex
+	flights map[pageKey]*flight
+	kept    map[pageKey]*list.Element
+	order   *list.List // of *page, most recently used first
+	bytes   int64
+	hints   map[string]int64
+}
+
+type flight struct {
+	done chan struct{}
+	page *page
+	err  error
+}
+
+// pageRows bounds the appends of a page.
+const pageRows = 16384
+
+func newPages(db Database, max int32, limit int64, timeout time.Duration) *pages {
+	return &pages{db: db, max: max, limit: limit, timeout: timeout, flights: map[pageKey]*flight{}, kept: map[pageKey]*list.Element{}, hints: map[string]int64{}, order: list.New()}
+}
+
+// next returns the page of a stream after from, from the cache if it has data
+// there. It may be empty: then the page tells the stream's state.
+func (c *pages) next(ctx context.Context, stream, from int64) (*page, error) {
+	if p := c.cached(stream, from); p != nil {
+		return p, nil
+	}
+	return c.read(ctx, stream, from)
+}
+
+// read returns what the database holds after from, together with whoever asks
+// for the same at this moment.
+func (c *pages) read(ctx context.Context, stream, from int64) (*page, error) {
+	k := pageKey{stream, from}
+	c.mu.Lock()
+	f := c.flights[k]
+	if f == nil {
+		f = &flight{done: make(chan struct{})}
+		c.flights[k] = f
+		go c.fly(k, f)
+	}
+	c.mu.Unlock()
+	select {
+	case <-f.done:
+		return f.page, f.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// fly reads for all that wait; it does not end with the first of them.
+func (c *pages) fly(k pageKey, f *flight) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.timeout)
+	defer cancel()
+	s, err := c.db.StreamRead(ctx, store.ReadRequest{ID: k.stream, From: &k.from, MaxBytes: c.max, MaxRows: pageRows})
+	if err == nil {
+		f.page = newPage(k.from, s)
+		c.keep(f.page)
+	}
+	f.err = err
+	c.mu.Lock()
+	delete(c.flights, k)
+	c.mu.Unlock()
+	close(f.done)
+}
+
+func (c *pages) cached(stream, from int64) *page {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.kept[pageKey{stream, from}]
+	if e == nil {
+		return nil
+	}
+	c.order.MoveToFront(e)
+	return e.Value.(*page)
+}
+
+const maxHints = 8192
+
+func hintKey(service int32, path string) string { return strconv.Itoa(int(service)) + "/" + path }
+
+// hint remembers which stream a name led to, so that its pages can be found
+// before the database is asked. A hint is checked, never believed.
+func (c *pages) hint(service int32, path string, stream int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.hints) >= maxHints {
+		clear(c.hints)
+	}
+	c.hints[hintKey(service, path)] = stream
+}
+
+// hinted returns the kept page at a place in the stream a name led to before.
+func (c *pages) hinted(service int32, path string, from int64) *page {
+	c.mu.Lock()
+	if len(c.hints) == 0 {
+		c.mu.Unlock()
+		return nil
+	}
+	stream, ok := c.hints[hintKey(service, path)]
+	c.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	return c.cached(stream, from)
+}
+
+// weight is what a page costs, with its SSE form that may be made later.
+func weight(p *page) int64 { return 2*int64(len(p.body)) + 512 }
+
+// keep caches a page that holds data; a longer one replaces a shorter.
+func (c *pages) keep(p *page) {
+	if p.Outcome != store.OK || p.next == p.from || p.Kind == "wake" || weight(p) > c.limit/4 {
+		return
+	}
+	k := pageKey{p.ID, p.from}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.kept[k]; e != nil {
+		if e.Value.(*page).next >= p.next {
+			return
+		}
+		c.drop(e)
+	}
+	c.kept[k] = c.order.PushFront(p)
+	c.bytes += weight(p)
+	for c.bytes > c.limit {
+		c.drop(c.order.Back())
+	}
+}
+
+func (c *pages) drop(e *list.Element) {
+	p := c.order.Remove(e).(*page)
+	delete(c.kept, pageKey{p.ID, p.from})
+	c.bytes -= weight(p)
+}

@@ -1,0 +1,55 @@
+package streams
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/rouse-run/rouse/gateway/feed"
+	"github.com/rouse-run/rouse/gateway/store"
+)
+
+// Database is what the protocol needs of the store.
+type Database interface {
+	StreamCreate(ctx context.Context, q store.CreateRequest) (store.StreamMeta, error)
+	StreamHead(ctx context.Context, service int32, path string) (store.StreamMeta, error)
+	StreamRead(ctx context.Context, q store.ReadRequest) (store.StreamPage, error)
+	StreamDelete(ctx context.Context, service int32, path string, internal bool) (store.Outcome, int64, error)
+	StreamTouch(ctx context.Context, id int64) error
+	ServiceID(ctx context.Context, name string) (int32, error)
+}
+
+// Appender carries out appends.
+type Appender interface {
+	Append(ctx context.Context, item store.AppendItem) (store.AppendResult, error)
+}
+
+// Hub is where readers wait; *feed.Hub is one.
+type Hub interface {
+	Watch(stream int64) *feed.Watcher
+	Publish(stream, tail int64, flags feed.Flags)
+}
+
+// Caller is who makes a request.
+type Caller struct {
+	// Principal has the form of a guarded stream's owner.
+	Principal string
+	// System principals may read every stream.
+	System bool
+}
+
+// Authorizer says who makes a request.
+type Authorizer interface {
+	// Authenticate fails with a coded error when credentials are missing or bad.
+	Authenticate(r *http.Request) (Caller, error)
+}
+
+// WriteTokens verifies write tokens: their signature, not their currency, which
+// the append checks under the locks.
+type WriteTokens interface {
+	VerifyWrite(token string) (consumerID, epoch int64, wakeID string, err error)
+}
+
+// ErrorStreams makes an entity's error stream at its first write.
+type ErrorStreams interface {
+	EnsureErrorStream(ctx context.Context, service int32, entityURL string) error
+}
