@@ -53,6 +53,9 @@ begin
     end if;
     if v_c.state = 'claimed' then
         return 'claimed';
+    elsif p_attempt < v_n.attempts and p_outcome <> 'permanent' then
+        -- A later attempt is under way: its loan decides what comes next.
+        return 'repeated';
     end if;
     if p_outcome = 'permanent' then
         update wake_notifications n set delivery_status = 'failed', next_attempt_at = null
