@@ -9,6 +9,15 @@ create schema if not exists rouse;
 -- The log feed reads logical messages only, so the publication names no table: the cheapest notice.
 create publication rouse_notice;
 
+-- The words of the hot tables are domains: a table's own check constraints are parsed anew for every
+-- statement that writes it, a domain's are cached.
+create domain rouse.consumer_state as text check (value in ('idle', 'waking', 'claimed', 'stopped'));
+create domain rouse.claim_status as text check (value in ('active', 'released', 'expired', 'failed'));
+create domain rouse.wake_delivery_status as text check (value in ('queued', 'delivered', 'failed', 'superseded'));
+create domain rouse.wake_claim_status as text check (value in ('unclaimed', 'claimed', 'completed', 'expired'));
+create domain rouse.entity_status as text
+    check (value in ('spawning', 'running', 'idle', 'paused', 'stopping', 'stopped', 'killed'));
+
 -- ---------------------------------------------------------------------------------------------
 -- Scope and people
 
@@ -80,8 +89,7 @@ create table rouse.streams (
     created_at   timestamptz not null default clock_timestamp(),
     constraint streams_service_id_path_key unique (service_id, path),
     constraint streams_kind_check check (kind in ('app', 'entity', 'error', 'wake')),
-    constraint streams_tail_check check (tail >= head and head >= 0),
-    constraint streams_actionable_check check (actionable <= tail),
+    constraint streams_tail_check check (tail >= head and head >= 0 and actionable <= tail),
     constraint streams_fork_check check ((forked_from is null) = (fork_at is null))
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
 create index streams_pending_idx on rouse.streams (id) where pending;
@@ -121,23 +129,43 @@ comment on table rouse.producers is 'Idempotent producers (Durable Streams 5.2.1
 -- ---------------------------------------------------------------------------------------------
 -- The mutex
 
+create table rouse.policies (
+    name         text collate "C" not null,
+    lifetime     text not null,
+    claim_mode   text not null,
+    handshake    text not null,
+    retry        text not null,
+    late_upload  text not null,
+    events       text not null,
+    wake_send    text not null,
+    wake_done    text not null,
+    constraint policies_pkey primary key (name),
+    constraint policies_lifetime_check check (lifetime in ('repeating', 'one_shot')),
+    constraint policies_claim_mode_check check (claim_mode in ('pinned', 'pool', 'assigned')),
+    constraint policies_handshake_check check (handshake in ('direct', 'offer')),
+    constraint policies_retry_check check (retry in ('rewake', 'explicit', 'auto')),
+    constraint policies_late_upload_check check (late_upload in ('never', 'reconcile', 'grant')),
+    constraint policies_events_check check (events in ('free', 'gap_free')),
+    constraint policies_wake_send_check check (wake_send in ('at_least_once', 'at_most_once')),
+    constraint policies_wake_done_check check (wake_done in ('on_claim', 'on_consume')),
+    constraint policies_sense_check check (not (lifetime = 'repeating' and retry = 'explicit')
+                                       and not (lifetime = 'one_shot' and retry = 'rewake')
+                                       and not (late_upload = 'grant' and events = 'free'))
+);
+comment on table rouse.policies is 'How a mutex of a kind behaves. Rows are never changed, only added: a consumer keeps the policy it was made with.';
+insert into rouse.policies (name, lifetime, claim_mode, handshake, retry, late_upload, events, wake_send, wake_done)
+values ('electric', 'repeating', 'pinned', 'direct', 'rewake', 'never', 'free', 'at_least_once', 'on_claim');
+
 create table rouse.consumers (
     id               bigint generated always as identity primary key,
     service_id       integer not null,
     name             text collate "C" not null,
     kind             text not null,
     entity_url       text collate "C",
-    -- policy
-    lifetime         text not null default 'repeating',
-    claim_mode       text not null default 'pinned',
-    handshake        text not null default 'direct',
-    retry            text not null default 'rewake',
-    wake_send        text not null default 'at_least_once',
-    wake_done        text not null default 'on_claim',
+    policy           text collate "C" not null default 'electric' references rouse.policies,
     lease_ttl_ms     integer not null default 30000,
     wake_ttl_ms      integer not null default 30000,
-    -- state
-    state            text not null default 'idle',
+    state            rouse.consumer_state not null default 'idle',
     paused           boolean not null default false,
     epoch            bigint not null default 0,
     wake_id          uuid,
@@ -149,24 +177,13 @@ create table rouse.consumers (
     due_at           timestamptz,
     created_at       timestamptz not null default clock_timestamp(),
     constraint consumers_service_id_name_key unique (service_id, name),
-    constraint consumers_kind_check check (kind in ('entity', 'subscription')),
-    constraint consumers_lifetime_check check (lifetime in ('repeating', 'one_shot')),
-    constraint consumers_claim_mode_check check (claim_mode in ('pinned', 'pool', 'assigned')),
-    constraint consumers_handshake_check check (handshake in ('direct', 'offer')),
-    constraint consumers_retry_check check (retry in ('rewake', 'explicit', 'auto')),
-    constraint consumers_wake_send_check check (wake_send in ('at_least_once', 'at_most_once')),
-    constraint consumers_wake_done_check check (wake_done in ('on_claim', 'on_consume')),
-    constraint consumers_policy_check check (not (lifetime = 'repeating' and retry = 'explicit')
-                                         and not (lifetime = 'one_shot' and retry = 'rewake')),
-    constraint consumers_lease_ttl_ms_check check (lease_ttl_ms between 100 and 3600000),
-    constraint consumers_state_check check (state in ('idle', 'waking', 'claimed', 'stopped')),
-    constraint consumers_wake_check check ((state in ('waking', 'claimed')) = (wake_id is not null)),
-    constraint consumers_claim_check check ((state = 'claimed') = (lease_expires_at is not null)),
-    constraint consumers_due_check check ((state in ('waking', 'claimed')) = (due_at is not null))
+    constraint consumers_state_check check (
+        num_nulls(wake_id, due_at) = case when state in ('waking', 'claimed') then 0 else 2 end
+        and (lease_expires_at is null) = (state <> 'claimed'))
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
 create index consumers_due_at_idx on rouse.consumers (due_at) where due_at is not null;
 create index consumers_runner_id_claimed_idx on rouse.consumers (runner_id, service_id) where state = 'claimed';
-comment on table rouse.consumers is 'What one holder at a time may hold: the RFC''s consumer mutex, with the policy that later lets one-shot work use it too.';
+comment on table rouse.consumers is 'What one holder at a time may hold: the RFC''s consumer mutex. Its policy lets one-shot work use the same mechanism.';
 comment on column rouse.consumers.epoch is 'Fencing token. Minted with the wake, granted by the acquire, never reused.';
 comment on column rouse.consumers.due_at is 'When claim_reap looks again: a lease''s end (pushed once a lease, not once a heartbeat) or an unclaimed wake''s redelivery.';
 
@@ -191,7 +208,7 @@ create table rouse.consumer_claims (
     runner_id         text collate "C",
     holder            text,
     claim_id          text,
-    status            text not null,
+    status            rouse.claim_status not null,
     claimed_at        timestamptz not null,
     last_heartbeat_at timestamptz,
     lease_expires_at  timestamptz,
@@ -200,8 +217,7 @@ create table rouse.consumer_claims (
     next_wake         boolean,
     error             text,
     updated_at        timestamptz not null default clock_timestamp(),
-    constraint consumer_claims_pkey primary key (consumer_id, epoch, service_id),
-    constraint consumer_claims_status_check check (status in ('active', 'released', 'expired', 'failed'))
+    constraint consumer_claims_pkey primary key (consumer_id, epoch, service_id)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 create index consumer_claims_entity_url_idx on rouse.consumer_claims (entity_url, service_id, epoch);
 create unique index consumer_claims_active_idx on rouse.consumer_claims (consumer_id, service_id) where status = 'active';
@@ -252,7 +268,7 @@ create table rouse.entities (
     service_id      integer not null references rouse.services,
     url             text collate "C" not null,
     type            text collate "C" not null,
-    status          text not null default 'idle',
+    status          rouse.entity_status not null default 'idle',
     dispatch_policy jsonb,
     tags            jsonb not null default '{}',
     spawn_args      jsonb not null default '{}',
@@ -265,8 +281,7 @@ create table rouse.entities (
     consumer_id     bigint not null,
     created_at      timestamptz not null default clock_timestamp(),
     updated_at      timestamptz not null default clock_timestamp(),
-    constraint entities_pkey primary key (service_id, url),
-    constraint entities_status_check check (status in ('spawning', 'running', 'idle', 'paused', 'stopping', 'stopped', 'killed'))
+    constraint entities_pkey primary key (service_id, url)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 create index entities_created_at_idx on rouse.entities (created_at desc, url);
 create index entities_parent_idx on rouse.entities (parent, service_id) where parent is not null;
@@ -309,17 +324,15 @@ create table rouse.wake_notifications (
     runner_wake_stream        text collate "C",
     runner_wake_stream_offset text,
     notification_public       jsonb not null,
-    delivery_status           text not null default 'queued',
-    claim_status              text not null default 'unclaimed',
+    delivery_status           rouse.wake_delivery_status not null default 'queued',
+    claim_status              rouse.wake_claim_status not null default 'unclaimed',
     attempts                  integer not null default 0,
     next_attempt_at           timestamptz,
     created_at                timestamptz not null,
     delivered_at              timestamptz,
     claimed_at                timestamptz,
     resolved_at               timestamptz,
-    constraint wake_notifications_pkey primary key (wake_id),
-    constraint wake_notifications_delivery_status_check check (delivery_status in ('queued', 'delivered', 'failed', 'superseded')),
-    constraint wake_notifications_claim_status_check check (claim_status in ('unclaimed', 'claimed', 'completed', 'expired'))
+    constraint wake_notifications_pkey primary key (wake_id)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 create index wake_notifications_next_attempt_at_idx on rouse.wake_notifications (next_attempt_at) where next_attempt_at is not null;
 create index wake_notifications_entity_url_idx on rouse.wake_notifications (entity_url, service_id, epoch);
