@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/signing"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,7 +25,11 @@ func bare(t *testing.T) *Server {
 	t.Helper()
 	cfg := config.Dev()
 	cfg.Listen, cfg.DrainTimeout = "127.0.0.1:0", 2*time.Second
-	s, err := newServer(t.Context(), cfg, Deps{Release: "v0.0.0"}, func(s *Server) error { s.operational(); return nil })
+	signer, err := signing.Derive([][]byte{make([]byte, 32)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := newServer(t.Context(), cfg, Deps{Release: "v0.0.0"}, func(s *Server) error { s.operational(signer); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,45 @@
+# `make help` says what there is. Nothing here needs more than make, bash and, where something is missing, apt-get.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+export PATH := $(CURDIR)/.tools/bin:/usr/local/go/bin:$(PATH)
+GO ?= go
+RELEASE := $(shell git describe --tags --exact-match 2>/dev/null)
+LDFLAGS := $(if $(RELEASE),-X github.com/rouse-run/rouse/gateway/cli.release=$(RELEASE))
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## the binary, bin/rouse
+	@.ci/deps go
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/rouse ./gateway/cmd/rouse
+
+.PHONY: run
+run: build ## a gateway and a Postgres of its own, with nothing to set up
+	@.ci/deps postgres
+	@bin/rouse dev
+
+.PHONY: test
+test: ## everything that is checked before a change lands
+	@.ci/deps go cc postgres node
+	$(GO) vet ./...
+	$(GO) test -race -timeout 20m ./...
+
+.PHONY: bench
+bench: build ## the figures of the performance page, next to those of other systems in the same run
+	@.ci/deps postgres node
+	cd gateway/bench && $(GO) run . $(ARGS)
+
+.PHONY: generate
+generate: ## what is generated and checked in: the schema snapshot
+	@.ci/deps go postgres
+	$(GO) test ./gateway/store/migrate -run TestSchemaSnapshot -count=1 -update
+
+.PHONY: lint
+lint: ## formatting, vet, staticcheck
+	@.ci/deps go
+	@unformatted=$$(gofmt -l gateway migrations sql $(wildcard plugins transports authhooks openapi)); \
+	  [ -z "$$unformatted" ] || { echo "not formatted:"; echo "$$unformatted"; exit 1; }
+	$(GO) vet ./...
+	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...

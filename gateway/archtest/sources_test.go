@@ -1,0 +1,140 @@
+package archtest
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// maxLines is where a file stops being about one thing.
+const maxLines = 700
+
+// generated files are written by tools and bound by none of this.
+var generated = regexp.MustCompile(`(\.gen\.go|_gen\.go|\.pb\.go|\.gen\.ts|/gen/|/generated/|schema\.snapshot\.sql|package-lock\.json)`)
+
+func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+	t.Parallel()
+	for _, p := range packages(t) {
+		if p.Name != "main" && len(p.GoFiles) == 0 {
+			continue // tests only
+		}
+		if generated.MatchString(p.path() + "/") {
+			continue
+		}
+		if p.Doc == "" {
+			t.Errorf("%s has no package comment", p.path())
+		}
+	}
+}
+
+// tracked lists the files of the repository that may be read, those not yet added included.
+func tracked(t *testing.T) []string {
+	t.Helper()
+	git := exec.CommandContext(t.Context(), "git", "ls-files", "--cached", "--others", "--exclude-standard")
+	git.Dir = "../.."
+	out, err := git.Output()
+	if err != nil {
+		t.Fatalf("git ls-files: %v", err)
+	}
+	var files []string
+	for name := range strings.Lines(string(out)) {
+		name = strings.TrimSpace(name)
+		if _, err := os.Stat(filepath.Join("../..", name)); err == nil {
+			files = append(files, name)
+		}
+	}
+	return files
+}
+
+func TestFilesStayShort(t *testing.T) {
+	t.Parallel()
+	for _, name := range tracked(t) {
+		switch filepath.Ext(name) {
+		case ".go", ".sql", ".ts", ".js", ".mjs":
+		default:
+			continue
+		}
+		raw, err := os.ReadFile(filepath.Join("../..", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if generated.MatchString(name) || bytes.Contains(raw[:min(len(raw), 300)], []byte("DO NOT EDIT")) {
+			continue
+		}
+		if lines := bytes.Count(raw, []byte("\n")); lines > maxLines {
+			t.Errorf("%s has %d lines; %d is the most", name, lines, maxLines)
+		}
+	}
+}
+
+// banned are calls that a kind of file must not make.
+var banned = []struct {
+	call, why string
+	where     func(path string, test bool) bool
+}{
+	{"time.Sleep", "tests wait for what they wait for, with a deadline", func(_ string, test bool) bool { return test }},
+	{"time.Sleep", "product code waits with a context", func(_ string, test bool) bool { return !test }},
+	{"context.Background", "contexts come from main or from the test", func(path string, test bool) bool {
+		return !test && !within(filepath.Dir(path), append(testSupport, "gateway/cmd/rouse")...)
+	}},
+	{"context.TODO", "contexts come from main or from the test", func(string, bool) bool { return true }},
+	{"t.Skip", "a test that does not run says nothing", func(_ string, test bool) bool { return test }},
+	{"t.SkipNow", "a test that does not run says nothing", func(_ string, test bool) bool { return test }},
+	{"t.Skipf", "a test that does not run says nothing", func(_ string, test bool) bool { return test }},
+}
+
+func TestNobodyDoesWhatIsBanned(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	for _, name := range tracked(t) {
+		if filepath.Ext(name) != ".go" || generated.MatchString(name) {
+			continue
+		}
+		seen++
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, filepath.Join("../..", name), nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ast.IsGenerated(file) {
+			continue
+		}
+		test := strings.HasSuffix(name, "_test.go")
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
+				t.Errorf("%s: nothing happens because a package is imported (func init)", set.Position(f.Pos()))
+			}
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if x, ok := sel.X.(*ast.Ident); ok {
+				for _, b := range banned {
+					if x.Name+"."+sel.Sel.Name == b.call && b.where(name, test) {
+						t.Errorf("%s: %s: %s", strings.TrimPrefix(set.Position(sel.Pos()).String(), "../../"), b.call, b.why)
+					}
+				}
+			}
+			return true
+		})
+		for _, group := range file.Comments {
+			if unfinished.MatchString(group.Text()) {
+				t.Errorf("%s: unfinished business belongs into an issue", set.Position(group.Pos()))
+			}
+		}
+	}
+	if seen < 20 {
+		t.Fatalf("only %d Go files are seen", seen)
+	}
+}
+
+var unfinished = regexp.MustCompile(`\b(TODO|FIXME|XXX|HACK)\b`)
