@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -33,6 +34,8 @@ type Feed struct {
 	// current is the session that counts; at most one older may still be closing.
 	current atomic.Pointer[session]
 	trouble atomic.Pointer[trouble]
+	// complained is the second in which a malformed message was last logged.
+	complained atomic.Int64
 	// state is broadcast whenever Up may have changed.
 	state broadcast
 
@@ -145,6 +148,12 @@ func (f *Feed) Up() bool {
 	return s != nil && !s.ended()
 }
 
+// live reports whether the log is streamed and read up to its end.
+func (f *Feed) live() bool {
+	s := f.current.Load()
+	return s != nil && s.live()
+}
+
 // Holder reports whether this gateway holds the router's slot.
 func (f *Feed) Holder() bool {
 	s := f.current.Load()
@@ -155,7 +164,9 @@ func (f *Feed) Holder() bool {
 // have said is found in the tables.
 func (f *Feed) refused(prefix string, err error) {
 	f.metrics.malformed.Inc()
-	f.log.Warn("a logical message could not be read", "prefix", prefix, "err", err)
+	if now := time.Now().Unix(); f.complained.Swap(now) != now {
+		f.log.Warn("a logical message could not be read", "prefix", prefix, "err", err)
+	}
 	f.router.missed(GapMalformed)
 	f.wakes.missed(GapMalformed)
 	f.hub.Resync()

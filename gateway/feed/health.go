@@ -64,8 +64,13 @@ func diagnose(err error) trouble {
 // Health reports whether the log is streamed, and if not a stable code and a
 // sentence for people. While it is not, tails are polled and the scan routes.
 func (f *Feed) Health() (code, detail string, ok bool) {
-	if f.Up() {
-		return "", "", true
+	if s := f.current.Load(); s != nil {
+		if !s.ended() {
+			return "", "", true
+		}
+		// The supervisor has not taken note of the end yet.
+		t := diagnose(s.err)
+		return t.code, t.detail, false
 	}
 	if t := f.trouble.Load(); t != nil {
 		return t.code, t.detail, false

@@ -46,7 +46,7 @@ func newMetrics(reg prometheus.Registerer, f *Feed) (*metrics, error) {
 		walStatus: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "rouse", Subsystem: "feed", Name: "router_slot_wal_status",
 			Help: "1 for the wal_status that the router's slot has."}, []string{"status"}),
 		lag: prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "rouse", Subsystem: "feed", Name: "lag_bytes",
-			Help: "Bytes of log that the server has written and this gateway has not read."}),
+			Help: "Bytes of log that the server has flushed and this gateway has not read."}),
 	}
 	if reg == nil {
 		return m, nil
@@ -83,6 +83,6 @@ func (m *metrics) slot(s slotState, received LSN) {
 	}
 	m.retained.Set(float64(s.retained))
 	if received > 0 {
-		m.lag.Set(float64(s.written - min(received, s.written)))
+		m.lag.Set(float64(s.flushed - min(received, s.flushed)))
 	}
 }

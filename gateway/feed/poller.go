@@ -10,8 +10,9 @@ import (
 // pollChunk is how many streams one query of the poller asks for.
 const pollChunk = 10_000
 
-// poll stands in for the log while the feed is down: one goroutine asks for all
-// watched streams at once, whatever the number of readers.
+// poll stands in for the log while the feed is down or still reads a backlog:
+// one goroutine asks for all watched streams at once, whatever the number of
+// readers.
 //
 // After the feed has come up it looks once more: a commit that the log showed
 // before the session began can become visible after the readers have read.
@@ -23,9 +24,9 @@ func (f *Feed) poll(ctx context.Context) {
 	interval, settled := f.cfg.PollMin, true
 	for {
 		changed := f.state.wait()
-		up := f.Up()
+		live := f.live()
 		switch {
-		case !up:
+		case !live:
 			settled = false
 			timer.Reset(interval)
 		case !settled:
@@ -44,7 +45,7 @@ func (f *Feed) poll(ctx context.Context) {
 		began := time.Now()
 		news, err := f.pollOnce(ctx, c)
 		interval = f.nextPoll(interval, news, err, time.Since(began))
-		settled = up && err == nil
+		settled = live && err == nil
 	}
 }
 

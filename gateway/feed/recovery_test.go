@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -95,8 +96,8 @@ func TestRouterSlotInvalidated(t *testing.T) {
 	})
 }
 
-// The publication is missing where the slot stands in the log: the slot would
-// fail there for ever.
+// The publication is missing where the slot stands in the log: until Postgres
+// 17 the slot would fail there for ever, from 18 on the server passes over it.
 func TestPublicationCreatedAfterTheSlot(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
@@ -106,14 +107,42 @@ func TestPublicationCreatedAfterTheSlot(t *testing.T) {
 	eventually(t, "up: nothing asks for the publication yet", g.Up)
 	exec(t, conn, `create table some_table (x int)`)
 	exec(t, conn, `insert into some_table values (1)`)
-	eventually(t, "the reason is told", func() bool {
-		code, _, _ := g.Health()
-		return code == CodePublicationMissing
-	})
+	if serverVersion(t, conn) < 180000 {
+		eventually(t, "the reason is told", func() bool {
+			code, _, _ := g.Health()
+			return code == CodePublicationMissing
+		})
+	}
 	exec(t, conn, `create publication rouse_notice`)
-	eventually(t, "made anew", func() bool { return g.metric(t, "rouse_feed_router_slot_created_total", "publication") == 1 })
+	if serverVersion(t, conn) < 180000 {
+		eventually(t, "made anew", func() bool { return g.metric(t, "rouse_feed_router_slot_created_total", "publication") == 1 })
+	}
 	emitNotice(t, conn, 1, 1, Actionable)
 	eventually(t, "routed", func() bool { return g.router.has(1) })
+}
+
+func serverVersion(t *testing.T, conn *pgx.Conn) int {
+	t.Helper()
+	return query[int](t, conn, `select current_setting('server_version_num')::int`)
+}
+
+// From Postgres 17 on a standby can keep the slot in step; a temporary slot is
+// never worth it.
+func TestRouterSlotIsMadeForFailover(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	conn := db.Conn(t)
+	pair(t, db.DSN, nil)
+	can := serverVersion(t, conn) >= 170000
+	slot := routerSlot(t, conn)
+	const failover = `select coalesce(bool_or((to_jsonb(s) ->> 'failover')::boolean), false) from pg_replication_slots s
+		where s.database = current_database() and (s.slot_name = $1) = $2`
+	if got := query[bool](t, conn, failover, slot, true); got != can {
+		t.Errorf("router's slot: failover %v, want %v", got, can)
+	}
+	if query[bool](t, conn, failover, slot, false) {
+		t.Error("a temporary slot is made for failover")
+	}
 }
 
 func TestServerRestarts(t *testing.T) {
@@ -240,6 +269,35 @@ func TestPollerStandsInWhileASlotWaits(t *testing.T) {
 	if got := g.metric(t, "rouse_feed_polls_total", "ok"); got != asked {
 		t.Fatalf("the poller went on: %v passes, then %v", asked, got)
 	}
+}
+
+// A slot that has retained much shows what is new only after the old.
+func TestPollerStandsInWhileABacklogIsRead(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	conn := db.Conn(t)
+	before := startGateway(t, db.DSN, nil)
+	eventually(t, "up", before.Up)
+	before.stop(t)
+	emitNotice(t, conn, 1<<40, 1, Actionable)
+
+	read := make(chan struct{})
+	release := sync.OnceFunc(func() { close(read) })
+	context.AfterFunc(t.Context(), release)
+	g := startGateway(t, db.DSN, func(c *Config, _ *routerLog) {
+		c.Hooks.Receive = func() { <-read }
+	})
+	eventually(t, "up", g.Up)
+	id := insertStream(t, conn, "polled")
+	w := g.hub.Watch(id)
+	defer w.Close()
+	exec(t, conn, `update rouse.streams set tail = 5 where id = $1`, id)
+	eventually(t, "polled", func() bool { return w.State().Tail == 5 })
+	if g.live() || g.router.has(1<<40) {
+		t.Fatal("the backlog was read after all")
+	}
+	release()
+	eventually(t, "the backlog is read", func() bool { return g.live() && g.router.has(1<<40) })
 }
 
 func insertStream(t *testing.T, conn *pgx.Conn, name string) int64 {

@@ -57,6 +57,9 @@ type session struct {
 
 	// received is the position up to which the log has been read completely.
 	received atomic.Uint64
+	// target is where the log ended before the session began: what comes before
+	// is backlog.
+	target LSN
 	// heard is when the server was last heard, in nanoseconds since began.
 	heard atomic.Int64
 	ask   signal
@@ -119,6 +122,9 @@ func (s *session) ended() bool {
 
 // progressed reports whether the log has been read any further than the start.
 func (s *session) progressed() bool { return s.received.Load() > 0 }
+
+// live reports whether the backlog is read, so that signals come as they happen.
+func (s *session) live() bool { return !s.ended() && LSN(s.received.Load()) >= s.target }
 
 // close tells the server the last position, says goodbye and waits for the
 // goroutines.

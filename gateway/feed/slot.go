@@ -101,29 +101,29 @@ type slotState struct {
 	// waiting: the backend waits for its client or for more log, so a missing
 	// status update is the client's fault.
 	waiting bool
-	// written is where the server's log ends.
-	written LSN
+	// flushed is where the server's log ends, as far as it is on disk and sent.
+	flushed LSN
 }
 
 func (c *control) slot(ctx context.Context, name string) (s slotState, err error) {
 	err = c.with(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		var found, written string
+		var found, flushed string
 		row := conn.QueryRow(ctx, `
 			select coalesce(s.slot_name::text, ''), coalesce(s.active_pid, 0), coalesce(s.wal_status, ''),
 			       coalesce(pg_wal_lsn_diff(w.lsn, s.restart_lsn), 0)::bigint,
 			       case when r.state in ('catchup', 'streaming') then coalesce(r.reply_time::text, 'none') else '' end,
 			       coalesce(a.wait_event_type in ('Activity', 'Client'), false),
 			       w.lsn::text
-			from (select pg_current_wal_lsn()) w(lsn)
+			from (select pg_current_wal_flush_lsn()) w(lsn)
 			left join pg_replication_slots s on s.slot_name = $1 and s.database = current_database()
 			left join pg_stat_replication r on r.pid = s.active_pid
 			left join pg_stat_activity a on a.pid = s.active_pid`, name)
-		if err := row.Scan(&found, &s.pid, &s.walStatus, &s.retained, &s.reply, &s.waiting, &written); err != nil {
+		if err := row.Scan(&found, &s.pid, &s.walStatus, &s.retained, &s.reply, &s.waiting, &flushed); err != nil {
 			return err
 		}
 		s.exists = found != ""
 		s.lost = s.walStatus == "lost"
-		s.written, err = pglogrepl.ParseLSN(written)
+		s.flushed, err = pglogrepl.ParseLSN(flushed)
 		return err
 	})
 	return s, err

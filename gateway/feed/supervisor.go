@@ -211,7 +211,7 @@ func (s *supervisor) step(ctx context.Context) time.Duration {
 	case !state.exists:
 		return s.create(ctx)
 	case state.pid == 0:
-		return s.take(ctx)
+		return s.take(ctx, state)
 	}
 	return s.standBy(ctx, cur, state)
 }
@@ -358,7 +358,7 @@ func (s *supervisor) attempted(ctx context.Context, r attemptResult) {
 }
 
 // take tries to get the router's slot, which was free a moment ago.
-func (s *supervisor) take(ctx context.Context) time.Duration {
+func (s *supervisor) take(ctx context.Context, state slotState) time.Duration {
 	opened, err := s.f.open(ctx, s.slot, s.holderOptions())
 	switch sqlState(err) {
 	case stateObjectInUse, stateUndefinedObject:
@@ -373,6 +373,7 @@ func (s *supervisor) take(ctx context.Context) time.Duration {
 	} else {
 		s.f.metrics.takeovers.WithLabelValues("free").Inc()
 	}
+	opened.target = state.flushed
 	s.adopt(ctx, opened)
 	return s.f.cfg.MonitorInterval
 }
