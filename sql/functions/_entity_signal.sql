@@ -13,7 +13,7 @@ declare
     v_tail bigint;
 begin
     if p_entity.status in ('stopped', 'killed') then
-        return query select 'terminal', null::bigint, p_entity.status, p_entity.status, null::timestamptz;
+        return query select 'terminal', null::bigint, p_entity.status::text, p_entity.status::text, null::timestamptz;
         return;
     end if;
     v_t := _entity_transition(p_signal, p_entity.status, p_consumer.state = 'claimed' and p_consumer.lease_expires_at > p_now);
@@ -45,7 +45,7 @@ begin
     end if;
     perform audit_add(p_entity.service_id, p_principal, 'entity.signal', p_entity.url,
         jsonb_build_object('signal', p_signal, 'previous_state', p_entity.status, 'new_state', v_t.new_status));
-    return query select 'signalled', _txid(), p_entity.status, v_t.new_status, p_now;
+    return query select 'signalled', _txid(), p_entity.status::text, v_t.new_status, p_now;
 end
 $$;
 comment on function rouse._entity_signal(rouse.entities, rouse.consumers, bigint, text, text, text, text, jsonb, timestamptz)
