@@ -174,18 +174,20 @@ create table rouse.consumers (
     claim_id         text,
     claimed_at       timestamptz,
     lease_expires_at timestamptz,
+    told_at          timestamptz,
     due_at           timestamptz,
     created_at       timestamptz not null default clock_timestamp(),
     constraint consumers_service_id_name_key unique (service_id, name),
     constraint consumers_state_check check (
-        num_nulls(wake_id, due_at) = case when state in ('waking', 'claimed') then 0 else 2 end
-        and (lease_expires_at is null) = (state <> 'claimed'))
+        (wake_id is not null) = (state in ('waking', 'claimed')) and (lease_expires_at is not null) = (state = 'claimed')
+        and (due_at is not null or state not in ('waking', 'claimed')))
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
 create index consumers_due_at_idx on rouse.consumers (due_at) where due_at is not null;
-create index consumers_runner_id_claimed_idx on rouse.consumers (runner_id, service_id) where state = 'claimed';
 comment on table rouse.consumers is 'What one holder at a time may hold: the RFC''s consumer mutex. Its policy lets one-shot work use the same mechanism.';
 comment on column rouse.consumers.epoch is 'Fencing token. Minted with the wake, granted by the acquire, never reused.';
-comment on column rouse.consumers.due_at is 'When claim_reap looks again: a lease''s end (pushed once a lease, not once a heartbeat) or an unclaimed wake''s redelivery.';
+comment on column rouse.consumers.due_at is 'When claim_reap looks again, at the latest: never after a lease''s end or an unclaimed wake''s redelivery, often before. Moved by claim_reap only, so that the hot path changes no indexed column.';
+comment on column rouse.consumers.told_at is 'When the current wake was last told.';
+comment on column rouse.consumers.runner_id is 'The runner the current wake or claim is for.';
 
 create table rouse.consumer_streams (
     consumer_id  bigint not null references rouse.consumers on delete cascade,
@@ -219,8 +221,8 @@ create table rouse.consumer_claims (
     updated_at        timestamptz not null default clock_timestamp(),
     constraint consumer_claims_pkey primary key (consumer_id, epoch, service_id)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
-create index consumer_claims_entity_url_idx on rouse.consumer_claims (entity_url, service_id, epoch);
 create unique index consumer_claims_active_idx on rouse.consumer_claims (consumer_id, service_id) where status = 'active';
+create index consumer_claims_runner_id_active_idx on rouse.consumer_claims (runner_id) where status = 'active' and runner_id is not null;
 -- What every function of the mutex answers. A type, so that a batch and a single call answer alike.
 create type rouse.claim_answer as (
     outcome       text,
@@ -335,10 +337,9 @@ create table rouse.wake_notifications (
     constraint wake_notifications_pkey primary key (wake_id)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 create index wake_notifications_next_attempt_at_idx on rouse.wake_notifications (next_attempt_at) where next_attempt_at is not null;
-create index wake_notifications_entity_url_idx on rouse.wake_notifications (entity_url, service_id, epoch);
-create unique index wake_notifications_consumer_id_open_idx on rouse.wake_notifications (consumer_id, service_id) where resolved_at is null;
-create index wake_notifications_target_runner_id_open_idx on rouse.wake_notifications (target_runner_id, service_id)
-    where resolved_at is null and claim_status = 'unclaimed' and target_runner_id is not null;
+create index wake_notifications_consumer_id_idx on rouse.wake_notifications (consumer_id, epoch);
+create index wake_notifications_target_runner_id_open_idx on rouse.wake_notifications (target_runner_id, created_at)
+    where resolved_at is null and target_runner_id is not null;
 comment on table rouse.wake_notifications is 'Every wake minted, without its tokens (RFC wake_notifications). One open wake a consumer.';
 comment on column rouse.wake_notifications.next_attempt_at is 'When a push transport sends it next; null when nothing is due (pull-wake entries are appended when the wake is minted).';
 

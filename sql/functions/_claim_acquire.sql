@@ -39,7 +39,7 @@ begin
             v_a.outcome := case when p_wake is null or p_wake = v_c.wake_id then 'held' else 'stale' end;
             return v_a;
         end if;
-        v_a.minted := _claim_expire(v_c, p_now);
+        v_a.minted := _claim_end(v_c, 'expired', 'The lease ended without a release.', null, 'lease_expired', p_now);
         select * into v_c from consumers c where c.id = v_c.id;
         v_a.epoch := v_c.epoch;
     elsif v_c.state = 'idle' and p_wake is null and not v_c.paused and _consumer_pending(v_c.id) then
@@ -86,7 +86,7 @@ begin
     v_lease := p_now + make_interval(secs => v_c.lease_ttl_ms / 1000.0);
     update consumers c
        set state = 'claimed', holder = p_holder, claim_id = p_claim_id, claimed_at = p_now,
-           lease_expires_at = v_lease, due_at = v_lease
+           lease_expires_at = v_lease, due_at = least(c.due_at, v_lease)
      where c.id = v_c.id;
 
     update wake_notifications n

@@ -27,8 +27,6 @@ declare
     v_runner   runners;
     v_target   text;
     v_trusted  boolean := coalesce((p_op ->> 'trusted')::boolean, false);
-    v_ids      bigint[];
-    v_locked   integer;
     v_now      timestamptz;
 begin
     if v_acquire and p_op ? 'runner' then
@@ -59,9 +57,10 @@ begin
         -- Nothing named. The attempt may have been granted already; else it is
         -- for the oldest wake that waits for this runner and that nobody else
         -- is taking at this moment.
-        select c.id, c.wake_id into v_id, v_wake from consumers c
-         where c.service_id = v_service and c.runner_id = p_op ->> 'runner' and c.state = 'claimed'
-           and c.claim_id = p_op ->> 'claim_id' and c.lease_expires_at > coalesce(p_now, clock_timestamp());
+        select c.id, c.wake_id into v_id, v_wake from consumer_claims k
+          join consumers c on c.service_id = k.service_id and c.name = k.consumer_id and c.epoch = k.epoch
+         where k.service_id = v_service and k.runner_id = p_op ->> 'runner' and k.status = 'active'
+           and c.state = 'claimed' and c.claim_id = p_op ->> 'claim_id' and c.lease_expires_at > coalesce(p_now, clock_timestamp());
         if v_id is null then
             select c.id, n.wake_id into v_id, v_wake from wake_notifications n
               join consumers c on c.service_id = n.service_id and c.name = n.consumer_id and c.wake_id = n.wake_id
@@ -151,9 +150,9 @@ begin
                     end if;
                 end if;
                 v_now := coalesce(p_now, clock_timestamp());
-                if v_runner.capacity <= (select count(*) from consumers c
-                        where c.service_id = v_service and c.runner_id = v_target and c.state = 'claimed'
-                          and c.id <> v_c.id and c.lease_expires_at > v_now) then
+                if v_runner.capacity <= (select count(*) from consumer_claims k
+                        where k.service_id = v_service and k.runner_id = v_target and k.status = 'active'
+                          and k.consumer_id <> v_c.name and k.lease_expires_at > v_now) then
                     v_a.outcome := 'runner_full';
                     return v_a;
                 end if;
@@ -163,22 +162,10 @@ begin
                               v_trusted, coalesce((p_op ->> 'proved')::boolean, false), v_now);
     end if;
 
-    if not p_wait and jsonb_array_length(coalesce(p_op -> 'acks', '[]')) > 0
-       and _claim_fence(v_c, v_epoch, v_wake, v_now) = 'ok' then
-        -- An ack looks at the streams under their locks; a batch waits for none.
-        select array_agg(distinct s.id) into v_ids from jsonb_to_recordset(p_op -> 'acks') as a (path text)
-          join streams s on s.service_id = v_service and s.path = ltrim(a.path, '/');
-        perform 1 from streams s where s.id = any (v_ids) order by s.id for no key update skip locked;
-        get diagnostics v_locked = row_count;
-        if v_locked < cardinality(v_ids) then
-            v_a.outcome := 'busy';
-            return v_a;
-        end if;
-    end if;
     return case p_op ->> 'op'
         when 'heartbeat' then _claim_heartbeat(v_c, v_epoch, v_wake, v_now)
-        when 'ack' then _claim_ack(v_c, v_epoch, v_wake, coalesce(p_op -> 'acks', '[]'), v_now)
-        when 'release' then _claim_release(v_c, v_epoch, v_wake, coalesce(p_op -> 'acks', '[]'), p_op ->> 'error', v_now)
+        when 'ack' then _claim_ack(v_c, v_epoch, v_wake, coalesce(p_op -> 'acks', '[]'), v_now, p_wait)
+        when 'release' then _claim_release(v_c, v_epoch, v_wake, coalesce(p_op -> 'acks', '[]'), p_op ->> 'error', v_now, p_wait)
     end;
 end
 $$;

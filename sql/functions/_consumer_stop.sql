@@ -13,12 +13,13 @@ begin
         return;
     end if;
     if v_c.state = 'claimed' then
-        v_c := _claim_end(v_c, 'failed', 'The entity was stopped.', p_now);
+        perform _claim_end(v_c, 'failed', 'The entity was stopped.', null, null, p_now);
     elsif v_c.state = 'waking' then
         v_c := _wake_supersede(v_c, p_now);
     end if;
     update consumers c set state = 'stopped' where c.id = p_consumer_id;
-    update streams s set pending = false where s.consumer_id = p_consumer_id and s.pending;
+    update streams s set pending = false
+     where s.id in (select cs.stream_id from consumer_streams cs where cs.consumer_id = p_consumer_id) and s.pending;
     update entity_dispatch_state d
        set pending_source_streams = '[]', pending_reason = null, pending_since = null, updated_at = p_now
      where d.service_id = v_c.service_id and d.entity_url = v_c.entity_url;

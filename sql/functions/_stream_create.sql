@@ -7,6 +7,8 @@ create or replace function rouse._stream_create(
 returns table (outcome text, stream_id bigint, tail bigint, closed boolean, content_type text)
 language plpgsql
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 set lock_timeout = '5s'
 as $$
 #variable_conflict use_column

@@ -3,6 +3,8 @@ create or replace function rouse._stream_delete(p_service integer, p_path text, 
 returns table (outcome text, stream_id bigint)
 language plpgsql
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 set lock_timeout = '5s'
 as $$
 #variable_conflict use_column

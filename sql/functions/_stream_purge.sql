@@ -3,6 +3,8 @@ create or replace function rouse._stream_purge(p_limit integer, p_now timestampt
 returns table (expired integer, messages integer, streams integer)
 language plpgsql
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare

@@ -6,6 +6,8 @@
 create or replace function rouse._stream_retire(p_stream_id bigint, p_now timestamptz) returns void
 language plpgsql
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     v_id bigint := p_stream_id;

@@ -2,6 +2,8 @@
 create or replace function rouse._stream_touch(p_stream_id bigint, p_now timestamptz) returns boolean
 language plpgsql
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     v_now timestamptz;

@@ -36,8 +36,10 @@ begin
     update consumers c
        set state = 'waking', epoch = p_consumer.epoch + 1, wake_id = v_wake, runner_id = v_runner,
            holder = null, claim_id = null, claimed_at = null, lease_expires_at = null,
+           told_at = p_now,
            -- A push transport's schedule lives in wake_notifications.next_attempt_at.
-           due_at = case when v_push then 'infinity'::timestamptz else p_now + make_interval(secs => c.wake_ttl_ms / 1000.0) end
+           due_at = least(c.due_at, case when v_push then 'infinity'::timestamptz
+                                         else p_now + make_interval(secs => c.wake_ttl_ms / 1000.0) end)
      where c.id = p_consumer.id;
 
     insert into wake_notifications (service_id, wake_id, consumer_id, epoch, entity_url, target_type, target_runner_id,

@@ -19,7 +19,7 @@ begin
         select * from consumers c where c.due_at <= p_now order by c.due_at limit p_limit for update skip locked
     loop
         if v_c.state = 'claimed' and v_c.lease_expires_at <= p_now then
-            v_wake := _claim_expire(v_c, p_now);
+            v_wake := _claim_end(v_c, 'expired', 'The lease ended without a release.', null, 'lease_expired', p_now);
             expired := expired + 1;
             if v_wake is not null then
                 v_services := v_services || v_c.service_id;
@@ -28,8 +28,18 @@ begin
         elsif v_c.state = 'claimed' then
             update consumers c set due_at = v_c.lease_expires_at where c.id = v_c.id;
             moved := moved + 1;
+        elsif v_c.state <> 'waking' then
+            update consumers c set due_at = null where c.id = v_c.id;
+            moved := moved + 1;
+        elsif v_c.runner_id is null then
+            -- A push transport's schedule lives in wake_notifications.
+            update consumers c set due_at = 'infinity' where c.id = v_c.id;
+            moved := moved + 1;
+        elsif v_c.told_at + make_interval(secs => v_c.wake_ttl_ms / 1000.0) > p_now then
+            update consumers c set due_at = v_c.told_at + make_interval(secs => c.wake_ttl_ms / 1000.0) where c.id = v_c.id;
+            moved := moved + 1;
         else
-            update consumers c set due_at = p_now + make_interval(secs => c.wake_ttl_ms / 1000.0) where c.id = v_c.id;
+            update consumers c set told_at = p_now, due_at = p_now + make_interval(secs => c.wake_ttl_ms / 1000.0) where c.id = v_c.id;
             if exists (select from runner_runtime_diagnostics r
                         where r.service_id = v_c.service_id and r.runner_id = v_c.runner_id and r.liveness_lease_expires_at > p_now) then
                 redelivered := redelivered + 1;

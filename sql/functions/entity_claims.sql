@@ -5,7 +5,9 @@ language sql stable
 set search_path = rouse, pg_temp
 as $$
     select k.* from consumer_claims k
-     where k.service_id = p_service_id and k.entity_url = p_url and (p_before is null or k.epoch < p_before)
+     where k.consumer_id = (select c.name from entities e join consumers c on c.id = e.consumer_id
+                             where e.service_id = p_service_id and e.url = p_url)
+       and k.service_id = p_service_id and (p_before is null or k.epoch < p_before)
      order by k.epoch desc
      limit p_limit
 $$;

@@ -5,7 +5,9 @@ language sql stable
 set search_path = rouse, pg_temp
 as $$
     select n.* from wake_notifications n
-     where n.service_id = p_service_id and n.entity_url = p_url and (p_before is null or n.epoch < p_before)
+     where n.consumer_id = (select c.name from entities e join consumers c on c.id = e.consumer_id
+                             where e.service_id = p_service_id and e.url = p_url)
+       and n.service_id = p_service_id and (p_before is null or n.epoch < p_before)
      order by n.epoch desc
      limit p_limit
 $$;

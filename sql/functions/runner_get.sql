@@ -8,11 +8,11 @@ as $$
     select r, g,
            ceil(extract(epoch from g.liveness_lease_expires_at - clock_timestamp()) * 1000)::bigint,
            coalesce((select jsonb_agg(jsonb_build_object(
-                        'entity_url', c.entity_url, 'consumer_id', c.name, 'epoch', c.epoch, 'wake_id', c.wake_id,
-                        'claimed_at', c.claimed_at, 'lease_expires_at', c.lease_expires_at) order by c.claimed_at, c.id)
-                       from consumers c
-                      where c.service_id = r.service_id and c.runner_id = r.id and c.state = 'claimed'
-                        and c.lease_expires_at > clock_timestamp()), '[]')
+                        'entity_url', k.entity_url, 'consumer_id', k.consumer_id, 'epoch', k.epoch, 'wake_id', k.wake_id,
+                        'claimed_at', k.claimed_at, 'lease_expires_at', k.lease_expires_at) order by k.claimed_at, k.consumer_id)
+                       from consumer_claims k
+                      where k.service_id = r.service_id and k.runner_id = r.id and k.status = 'active'
+                        and k.lease_expires_at > clock_timestamp()), '[]')
       from runners r
       left join runner_runtime_diagnostics g on g.service_id = r.service_id and g.runner_id = r.id
      where r.service_id = p_service_id and r.id = p_id

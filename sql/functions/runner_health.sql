@@ -5,8 +5,8 @@ returns table (active bigint, outstanding bigint, oldest_outstanding_ms bigint)
 language sql stable
 set search_path = rouse, pg_temp
 as $$
-    select (select count(*) from consumers c
-             where c.service_id = p_service_id and c.runner_id = p_id and c.state = 'claimed' and c.lease_expires_at > clock_timestamp()),
+    select (select count(*) from consumer_claims k
+             where k.service_id = p_service_id and k.runner_id = p_id and k.status = 'active' and k.lease_expires_at > clock_timestamp()),
            count(n.wake_id),
            floor(extract(epoch from clock_timestamp() - min(n.created_at)) * 1000)::bigint
       from wake_notifications n
