@@ -1,0 +1,138 @@
+package control
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/rouse-run/rouse/gateway/problem"
+)
+
+const (
+	// maxDepth bounds the nesting of a body.
+	maxDepth = 128
+	// bodyTimeout bounds the time a body takes to arrive.
+	bodyTimeout = 30 * time.Second
+)
+
+var emptyObject = []byte("{}")
+
+// readBody reads a body of at most limit bytes, whose absence means {}, and
+// refuses whatever is not one JSON object in valid UTF-8 without duplicate keys.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return emptyObject, nil
+	}
+	if r.ContentLength > limit {
+		return nil, tooLarge(limit)
+	}
+	rc := http.NewResponseController(w)
+	// A server that cannot set deadlines (a test recorder) has no slow clients.
+	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	if err != nil {
+		var mbe *http.MaxBytesError
+		var ne net.Error
+		switch {
+		case errors.As(err, &mbe):
+			return nil, tooLarge(limit)
+		case errors.As(err, &ne) && ne.Timeout():
+			return nil, problem.Wrap(problem.RequestTimeout, err, "The body did not arrive in time. Send it again.")
+		}
+		return nil, problem.Wrap(problem.InvalidRequest, err, "The body ended before its announced end.")
+	}
+	_ = rc.SetReadDeadline(time.Time{})
+	if len(bytes.TrimSpace(body)) == 0 {
+		return emptyObject, nil
+	}
+	if err := checkJSON(body); err != nil {
+		return nil, err
+	}
+	return body, nil
+}
+
+func tooLarge(limit int64) error {
+	return problem.Newf(problem.PayloadTooLarge, "The body is larger than %d bytes. Send less.", limit)
+}
+
+func badJSON(why string) error {
+	return problem.New(problem.InvalidRequest, "The body is not valid JSON: "+why+".").
+		WithDetails(problem.Detail{Path: "/", Message: why})
+}
+
+// checkJSON refuses what encoding/json would let pass: duplicate keys, invalid
+// UTF-8, unbounded depth, anything behind the value, and NUL characters, which
+// Postgres cannot store.
+func checkJSON(body []byte) error {
+	if !utf8.Valid(body) {
+		return badJSON("it is not valid UTF-8")
+	}
+	dec := jsontext.NewDecoder(bytes.NewReader(body))
+	if k := dec.PeekKind(); k != '{' && k != 0 {
+		return badJSON("it is not an object")
+	}
+	for {
+		tok, err := dec.ReadToken()
+		switch {
+		case err == io.EOF && dec.StackDepth() == 0 && dec.InputOffset() > 0:
+			return nil
+		case errors.Is(err, jsontext.ErrDuplicateName):
+			return badJSON("an object has a key twice")
+		case err != nil:
+			return badJSON("it ends early or has a syntax error")
+		case dec.StackDepth() > maxDepth:
+			return badJSON("it is nested too deeply")
+		}
+		if tok.Kind() == '"' && bytes.IndexByte([]byte(tok.String()), 0) >= 0 {
+			return badJSON("a string holds a NUL character")
+		}
+		if dec.StackDepth() == 0 {
+			// The one value is complete: only white space may follow.
+			if _, err := dec.ReadToken(); err != io.EOF {
+				return badJSON("something follows the value")
+			}
+			return nil
+		}
+	}
+}
+
+// rename gives members of the top level their canonical names, so that clients
+// which spell them otherwise are understood. A member whose new name is "" is
+// dropped. Giving both spellings is a duplicate key.
+func rename(body []byte, names map[string]string) ([]byte, error) {
+	if len(names) == 0 || bytes.Equal(body, emptyObject) {
+		return body, nil
+	}
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal(body, &m); err != nil {
+		return nil, badJSON("it is not an object")
+	}
+	changed := false
+	for from, to := range names {
+		v, ok := m[from]
+		if !ok {
+			continue
+		}
+		changed = true
+		delete(m, from)
+		if to == "" {
+			continue
+		}
+		if _, twice := m[to]; twice {
+			return nil, problem.New(problem.InvalidRequest, "The body gives one member in two spellings.").
+				WithDetails(problem.Detail{Path: "/" + from, Message: "is given as " + to + " too"})
+		}
+		m[to] = v
+	}
+	if !changed {
+		return body, nil
+	}
+	return json.Marshal(m)
+}

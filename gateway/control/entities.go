@@ -1,0 +1,518 @@
+package control
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base32"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/store"
+)
+
+// Entity is an entity as clients see it; times are milliseconds since 1970.
+type Entity struct {
+	URL            string            `json:"url"`
+	Type           string            `json:"type"`
+	Status         string            `json:"status" enum:"spawning,running,idle,paused,stopping,stopped,killed"`
+	Streams        EntityStreams     `json:"streams"`
+	DispatchPolicy DispatchPolicy    `json:"dispatch_policy,omitempty"`
+	Tags           map[string]string `json:"tags"`
+	SpawnArgs      json.RawMessage   `json:"spawn_args,omitempty"`
+	Sandbox        json.RawMessage   `json:"sandbox,omitempty"`
+	Parent         string            `json:"parent,omitempty"`
+	CreatedBy      string            `json:"created_by,omitempty"`
+	Collections    json.RawMessage   `json:"externally_writable_collections,omitempty"`
+	CreatedAt      int64             `json:"created_at" doc:"Milliseconds since 1970."`
+	UpdatedAt      int64             `json:"updated_at" doc:"Milliseconds since 1970."`
+}
+
+// EntityStreams are the paths of an entity's streams.
+type EntityStreams struct {
+	Main  string `json:"main"`
+	Error string `json:"error" doc:"Where a runner's failures go; made at the first write."`
+}
+
+// EntityTx is an entity after a change, with the change's transaction id.
+type EntityTx struct {
+	Entity
+	TxID int64 `json:"txid" doc:"The 32-bit id of the transaction, as a shape's headers.txids has it."`
+}
+
+func entityOf(e store.Entity) Entity {
+	out := Entity{URL: e.URL, Type: e.Type, Status: e.Status, Streams: EntityStreams{e.URL + "/main", e.URL + "/error"},
+		DispatchPolicy: DispatchPolicy(e.DispatchPolicy), SpawnArgs: e.SpawnArgs, Sandbox: e.Sandbox, Parent: e.Parent,
+		CreatedBy: e.CreatedBy, CreatedAt: e.CreatedAt.UnixMilli(), UpdatedAt: e.UpdatedAt.UnixMilli()}
+	if json.Unmarshal(e.Tags, &out.Tags) != nil || out.Tags == nil {
+		out.Tags = map[string]string{}
+	}
+	return out
+}
+
+// EntityRef names an entity in a path.
+type EntityRef struct {
+	Service string `query:"service"`
+	Type    string `path:"type" doc:"The first segment of the entity's url."`
+	ID      string `path:"id" doc:"The rest of the entity's url; it may hold slashes, escaped or not."`
+}
+
+func (in *EntityRef) url() string { return "/" + in.Type + "/" + in.ID }
+
+type spawnInput struct {
+	EntityRef
+	Body struct {
+		Args               json.RawMessage   `json:"args,omitempty" doc:"An object, checked against the type's creation_schema."`
+		Tags               map[string]string `json:"tags,omitempty"`
+		Parent             string            `json:"parent,omitempty" doc:"Url of the parent, whose dispatch policy is inherited."`
+		DispatchPolicy     DispatchPolicy    `json:"dispatch_policy,omitempty" doc:"Fixed at spawn."`
+		Sandbox            json.RawMessage   `json:"sandbox,omitempty"`
+		InitialMessage     json.RawMessage   `json:"initialMessage,omitempty" doc:"A first message's payload."`
+		InitialMessageType string            `json:"initialMessageType,omitempty"`
+	} `nameHint:"SpawnRequest"`
+}
+
+var spawnAliases = map[string]string{
+	"dispatchPolicy": "dispatch_policy", "initial_message": "initialMessage", "initial_message_type": "initialMessageType",
+	"spawnArgs": "args", "spawn_args": "args",
+}
+
+type entityTxOutput struct {
+	Body EntityTx
+}
+
+type entityOutput struct {
+	Body Entity
+}
+
+type txidOutput struct {
+	Body struct {
+		TxID int64 `json:"txid"`
+	} `nameHint:"Txid"`
+}
+
+type listInput struct {
+	Service   string `query:"service"`
+	Type      string `query:"type"`
+	Status    string `query:"status"`
+	Parent    string `query:"parent"`
+	CreatedBy string `query:"created_by"`
+	Limit     int    `query:"limit" minimum:"1" maximum:"1000" default:"1000"`
+	Cursor    string `query:"cursor" doc:"From the header Electric-Next-Cursor of the page before."`
+}
+
+type listOutput struct {
+	NextCursor string `header:"Electric-Next-Cursor" doc:"Where the next page begins; absent on the last page."`
+	Body       []Entity
+}
+
+type tagInput struct {
+	EntityRef
+	Key  string `path:"key"`
+	Body struct {
+		Value string `json:"value"`
+	} `nameHint:"TagValue"`
+}
+
+type tagKeyInput struct {
+	EntityRef
+	Key string `path:"key"`
+}
+
+type signalInput struct {
+	EntityRef
+	Body struct {
+		Signal  string          `json:"signal" enum:"SIGINT,SIGHUP,SIGTERM,SIGKILL,SIGSTOP,SIGCONT,SIGUSR"`
+		Reason  string          `json:"reason,omitempty" maxLength:"4096"`
+		Payload json.RawMessage `json:"payload,omitempty"`
+	} `nameHint:"SignalRequest"`
+}
+
+type signalOutput struct {
+	Body struct {
+		URL           string `json:"url"`
+		Signal        string `json:"signal"`
+		PreviousState string `json:"previous_state"`
+		NewState      string `json:"new_state"`
+		CreatedAt     int64  `json:"created_at" doc:"Milliseconds since 1970."`
+		TxID          int64  `json:"txid"`
+	} `nameHint:"SignalResult"`
+}
+
+const entityPath = "/_electric/entities/{type}/{id}"
+
+func (c *Control) registerEntities() {
+	tags := []string{"entities"}
+	absent := []problem.Code{problem.NotFound, problem.UnknownEntityType, problem.Unauthorized}
+	add(c, huma.Operation{OperationID: "listEntities", Method: http.MethodGet, Path: "/_electric/entities", Tags: tags,
+		Summary: "Entities the caller may see, newest first"}, routeOptions{}, nil, c.listEntities)
+	add(c, huma.Operation{OperationID: "spawnEntity", Method: http.MethodPut, Path: entityPath, Tags: tags, DefaultStatus: 201,
+		Summary: "Spawn an entity"}, routeOptions{aliases: spawnAliases},
+		append([]problem.Code{problem.DuplicateURL, problem.StreamExists, problem.NotRunning, problem.SchemaValidationFailed, problem.UnknownMessageType,
+			problem.RunnerForbidden, problem.InvalidTarget, problem.WebhookURLRejected, problem.PayloadTooLarge}, absent...), c.spawn)
+	add(c, huma.Operation{OperationID: "getEntity", Method: http.MethodGet, Path: entityPath, Tags: tags, Summary: "An entity"},
+		routeOptions{}, absent, c.getEntity)
+	add(c, huma.Operation{OperationID: "headEntity", Method: http.MethodHead, Path: entityPath, Tags: tags, Summary: "Whether an entity exists"},
+		routeOptions{}, absent, func(ctx context.Context, in *EntityRef) (*noContent, error) {
+			_, err := c.getEntity(ctx, in)
+			return &noContent{}, err
+		})
+	add(c, huma.Operation{OperationID: "killEntity", Method: http.MethodDelete, Path: entityPath, Tags: tags,
+		Summary: "Kill an entity (SIGKILL)"}, routeOptions{}, append([]problem.Code{problem.InvalidSignal}, absent...), c.kill)
+	add(c, huma.Operation{OperationID: "signalEntity", Method: http.MethodPost, Path: entityPath + "/signal", Tags: tags,
+		Summary: "Signal an entity"}, routeOptions{}, append([]problem.Code{problem.InvalidSignal}, absent...), c.signal)
+	add(c, huma.Operation{OperationID: "putEntityTag", Method: http.MethodPost, Path: entityPath + "/tags/{key}", Tags: tags,
+		Summary: "Set a tag"}, routeOptions{}, append([]problem.Code{problem.NotRunning}, absent...), c.putTag)
+	add(c, huma.Operation{OperationID: "deleteEntityTag", Method: http.MethodDelete, Path: entityPath + "/tags/{key}", Tags: tags,
+		Summary: "Remove a tag"}, routeOptions{}, append([]problem.Code{problem.NotRunning}, absent...), c.deleteTag)
+}
+
+// entity loads an entity the caller may see, or says which 404 it is.
+func (c *Control) entity(ctx context.Context, in *EntityRef) (store.Entity, error) {
+	who := from(ctx)
+	e, err := c.cfg.Store.EntityGet(ctx, who.service, in.url())
+	if errors.Is(err, store.ErrNoRow) {
+		return e, c.absent(ctx, who.service, in.Type)
+	}
+	if err == nil && !who.Owns(e.CreatedBy) {
+		return e, errNotOwnerOf("entity")
+	}
+	return e, err
+}
+
+// absent tells an unknown entity from one of an unknown type.
+func (c *Control) absent(ctx context.Context, service int32, typ string) error {
+	_, err := c.cfg.Store.EntityTypeGet(ctx, service, typ)
+	if errors.Is(err, store.ErrNoRow) {
+		return errUnknownType
+	} else if err != nil {
+		return err
+	}
+	return errEntityNotFound
+}
+
+var (
+	errUnknownType    = problem.New(problem.UnknownEntityType, "There is no such entity type. Register it first.")
+	errEntityNotFound = problem.New(problem.NotFound, "There is no such entity. Spawn it first.")
+)
+
+// encodeCursor and decodeCursor carry a page's last row.
+func encodeCursor(e store.Entity) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(e.CreatedAt.UnixMicro(), 10) + " " + e.URL))
+}
+
+func decodeCursor(s string) (at time.Time, url string, ok bool) {
+	raw, err := base64.RawURLEncoding.DecodeString(s)
+	micros, url, found := strings.Cut(string(raw), " ")
+	n, perr := strconv.ParseInt(micros, 10, 64)
+	if err != nil || !found || perr != nil || n < 0 || n > 1<<53 || storable(url) != "" {
+		return at, "", false
+	}
+	return time.UnixMicro(n), url, true
+}
+
+func (c *Control) listEntities(ctx context.Context, in *listInput) (*listOutput, error) {
+	who := from(ctx)
+	f := store.EntityFilter{Type: in.Type, Status: in.Status, Parent: in.Parent, CreatedBy: in.CreatedBy, Limit: in.Limit + 1}
+	for name, v := range map[string]string{"type": in.Type, "status": in.Status, "parent": in.Parent, "created_by": in.CreatedBy} {
+		if why := storable(v); why != "" {
+			return nil, invalidFields(problem.Detail{Path: "query." + name, Message: why})
+		}
+	}
+	if !who.trusted() {
+		f.VisibleTo = who.principal()
+	}
+	if in.Cursor != "" {
+		var ok bool
+		if f.BeforeAt, f.BeforeURL, ok = decodeCursor(in.Cursor); !ok {
+			return nil, invalidFields(problem.Detail{Path: "query.cursor", Message: "is not one the server handed out"})
+		}
+	}
+	rows, err := c.cfg.Store.EntityList(ctx, who.service, f)
+	if err != nil {
+		return nil, err
+	}
+	out := &listOutput{}
+	if len(rows) > in.Limit {
+		rows = rows[:in.Limit]
+		out.NextCursor = encodeCursor(rows[in.Limit-1])
+	}
+	out.Body = make([]Entity, len(rows))
+	for i, e := range rows {
+		out.Body[i] = entityOf(e)
+	}
+	return out, nil
+}
+
+func (c *Control) getEntity(ctx context.Context, in *EntityRef) (*entityOutput, error) {
+	e, err := c.entity(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	out := &entityOutput{Body: entityOf(e)}
+	if t, err := c.cfg.Store.EntityTypeGet(ctx, from(ctx).service, e.Type); err == nil {
+		out.Body.Collections = t.Collections
+	} else if !errors.Is(err, store.ErrNoRow) {
+		return nil, err
+	}
+	return out, nil
+}
+
+// isObject says whether raw is a JSON object.
+func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
+
+func (c *Control) spawn(ctx context.Context, in *spawnInput) (*entityTxOutput, error) {
+	who, b, url := from(ctx), &in.Body, in.url()
+	if in.Type == "principal" {
+		return nil, invalidFields(problem.Detail{Path: "path.type", Message: "is reserved"})
+	}
+	if why := checkEntityURL(in.Type, in.ID); why != "" {
+		return nil, problem.Newf(problem.InvalidPath, "This url cannot be an entity's: %s.", why)
+	}
+	var details []problem.Detail
+	args := mayBeNull(b.Args)
+	if args != nil && !isObject(args) {
+		details = append(details, problem.Detail{Path: "/args", Message: "must be an object"})
+	}
+	sandbox := mayBeNull(b.Sandbox)
+	if sandbox != nil && !isObject(sandbox) {
+		details = append(details, problem.Detail{Path: "/sandbox", Message: "must be an object"})
+	}
+	for k, v := range b.Tags {
+		if why := checkTag(k, v); why != "" {
+			details = append(details, problem.Detail{Path: jsonPointer("/tags", []string{k}), Message: why})
+		}
+	}
+	if why := storable(b.Parent); why != "" {
+		details = append(details, problem.Detail{Path: "/parent", Message: why})
+	}
+	if len(details) > 0 {
+		return nil, invalidFields(details...)
+	}
+	policy, err := c.checkPolicy(ctx, "/dispatch_policy", b.DispatchPolicy)
+	if err != nil {
+		return nil, err
+	}
+	tags, err := json.Marshal(b.Tags)
+	if err != nil {
+		return nil, err
+	}
+	if b.Tags == nil {
+		tags = []byte("{}")
+	}
+	// The arguments are checked against one revision of the type; when that has
+	// moved by the time of the transaction, they are checked again.
+	for range 4 {
+		t, err := c.cfg.Store.EntityTypeGet(ctx, who.service, in.Type)
+		if errors.Is(err, store.ErrNoRow) {
+			return nil, errUnknownType
+		} else if err != nil {
+			return nil, err
+		}
+		if args != nil && t.CreationSchema != nil {
+			if err := c.schemas.validate(t.CreationSchema, args, "/args", "the spawn arguments"); err != nil {
+				return nil, err
+			}
+		}
+		req := store.SpawnRequest{Service: who.service, URL: url, Type: in.Type, TypeRevision: t.Revision, Principal: who.principal(),
+			System: who.trusted(), Open: c.maySpawn(who, t), Args: args, Tags: tags, Parent: b.Parent, Policy: policy, Sandbox: sandbox,
+			Created: createdEvent(in.Type, args, b.Parent)}
+		if len(b.InitialMessage) > 0 {
+			m := message{Type: b.InitialMessageType, Payload: b.InitialMessage, From: who.principal(), Mode: "immediate"}
+			if err := c.checkMessage(t.InboxSchemas, m, "/initialMessage", "/initialMessageType"); err != nil {
+				return nil, err
+			}
+			req.Message, _, _ = m.row(time.Now())
+		}
+		res, err := c.cfg.Store.EntitySpawn(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		if res.Outcome == "spawned" {
+			return &entityTxOutput{Body: EntityTx{entityOf(res.Entity), res.TxID}}, nil
+		}
+		if res.Outcome != "type_changed" {
+			return nil, spawnRefusal(res.Outcome)
+		}
+	}
+	return nil, problem.New(problem.Overloaded, "The entity type keeps changing. Try again.")
+}
+
+func spawnRefusal(outcome string) error {
+	switch outcome {
+	case "duplicate":
+		return problem.New(problem.DuplicateURL, "An entity with this url exists, perhaps a stopped one: urls are not used twice.")
+	case "path_taken":
+		return problem.New(problem.StreamExists, "A plain stream has the name of this entity's main or error stream. Delete it, or choose another url.")
+	case "unknown_type":
+		return errUnknownType
+	case "type_forbidden":
+		return problem.New(problem.Unauthorized, "You may not spawn this entity type. Its registrar can.")
+	case "parent_not_found":
+		return problem.New(problem.NotFound, "There is no such parent entity.").WithDetails(problem.Detail{Path: "/parent", Message: "does not exist"})
+	case "parent_forbidden":
+		return errNotOwnerOf("parent entity")
+	case "parent_not_running":
+		return problem.New(problem.NotRunning, "The parent entity is stopped.")
+	case "runner_not_found":
+		return problem.New(problem.NotFound, "There is no such runner. Register it first.").
+			WithDetails(problem.Detail{Path: "/dispatch_policy/targets/0/runnerId", Message: "does not exist"})
+	case "runner_forbidden":
+		return problem.New(problem.RunnerForbidden, "Only the owner of a runner may spawn entities targeted at it.")
+	}
+	return problem.Wrap(problem.Internal, errors.New("unexpected spawn outcome "+outcome), "The spawn gave an unexpected answer.")
+}
+
+// createdEvent is the first row of every entity's stream.
+func createdEvent(typ string, args json.RawMessage, parent string) string {
+	value := struct {
+		EntityType string          `json:"entity_type"`
+		Timestamp  string          `json:"timestamp"`
+		Args       json.RawMessage `json:"args"`
+		ParentURL  string          `json:"parent_url,omitempty"`
+	}{typ, isoTime(time.Now()), args, parent}
+	if args == nil {
+		value.Args = emptyObject
+	}
+	return stateRow("insert", "", "entity_created", "entity-created", value)
+}
+
+// isoTime is the form of times on the wire.
+func isoTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+
+// stateRow makes a State Protocol message. Its headers come first and begin it,
+// so that an offset can be spliced in when it is read.
+func stateRow(operation, txid, typ, key string, value any) string {
+	type headers struct {
+		Operation string `json:"operation"`
+		Timestamp string `json:"timestamp,omitempty"`
+		TxID      string `json:"txid,omitempty"`
+	}
+	h := headers{Operation: operation, TxID: txid}
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	// Strings, raw JSON that was parsed before, and structs of them: encoding
+	// cannot fail.
+	_ = enc.Encode(struct {
+		Headers headers `json:"headers"`
+		Type    string  `json:"type"`
+		Key     string  `json:"key"`
+		Value   any     `json:"value,omitempty"`
+	}{h, typ, key, value})
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// randomID is 80 random bits in lower-case letters and digits.
+func randomID() string {
+	var b [10]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the process instead
+	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:]))
+}
+
+// storable says why a text of a query or path cannot be stored, or "".
+func storable(s string) string {
+	switch {
+	case len(s) > maxPath:
+		return "is too long"
+	case strings.IndexByte(s, 0) >= 0:
+		return "holds a NUL character"
+	case strings.ToValidUTF8(s, "") != s:
+		return "is not valid UTF-8"
+	}
+	return ""
+}
+
+func checkTag(key, value string) string {
+	switch {
+	case key == "" || len(key) > 256:
+		return "has a key that is empty or longer than 256 bytes"
+	case len(value) > 16<<10:
+		return "is longer than 16384 bytes"
+	}
+	return ""
+}
+
+func (c *Control) sendSignal(ctx context.Context, in *EntityRef, signal, reason string, payload json.RawMessage) (store.SignalResult, error) {
+	if _, err := c.entity(ctx, in); err != nil {
+		return store.SignalResult{}, err
+	}
+	who := from(ctx)
+	res, err := c.cfg.Store.EntitySignal(ctx, who.service, in.url(), who.principal(), signal, "sig-"+randomID(), reason, payload)
+	switch {
+	case err != nil:
+		return res, err
+	case res.Outcome == "not_found":
+		return res, errEntityNotFound
+	case res.Outcome == "terminal":
+		return res, problem.New(problem.InvalidSignal, "The entity is stopped for good; it takes no signals.")
+	}
+	return res, nil
+}
+
+func (c *Control) kill(ctx context.Context, in *EntityRef) (*txidOutput, error) {
+	res, err := c.sendSignal(ctx, in, "SIGKILL", "", nil)
+	if err != nil {
+		return nil, err
+	}
+	out := &txidOutput{}
+	out.Body.TxID = res.TxID
+	return out, nil
+}
+
+func (c *Control) signal(ctx context.Context, in *signalInput) (*signalOutput, error) {
+	res, err := c.sendSignal(ctx, &in.EntityRef, in.Body.Signal, in.Body.Reason, mayBeNull(in.Body.Payload))
+	if err != nil {
+		return nil, err
+	}
+	out := &signalOutput{}
+	b := &out.Body
+	b.URL, b.Signal, b.PreviousState, b.NewState = in.url(), in.Body.Signal, res.PreviousState, res.NewState
+	b.CreatedAt, b.TxID = res.CreatedAt.UnixMilli(), res.TxID
+	return out, nil
+}
+
+func (c *Control) changeTag(ctx context.Context, in *EntityRef, key string, value *string) (*entityTxOutput, error) {
+	v, op := "", "delete"
+	if value != nil {
+		v, op = *value, "insert"
+	}
+	if why := checkTag(key, v); why != "" {
+		return nil, invalidFields(problem.Detail{Path: "/value", Message: why})
+	}
+	if _, err := c.entity(ctx, in); err != nil {
+		return nil, err
+	}
+	who := from(ctx)
+	event := stateRow(op, "", "tags", key, struct {
+		Key   string  `json:"key"`
+		Value *string `json:"value,omitempty"`
+	}{key, value})
+	outcome, txid, e, err := c.cfg.Store.EntityTagPut(ctx, who.service, in.url(), who.principal(), key, value, event)
+	switch {
+	case err != nil:
+		return nil, err
+	case outcome == "not_found":
+		return nil, errEntityNotFound
+	case outcome == "not_running":
+		return nil, errNotRunning
+	}
+	return &entityTxOutput{Body: EntityTx{entityOf(e), txid}}, nil
+}
+
+var errNotRunning = problem.New(problem.NotRunning, "The entity is stopped or stopping.")
+
+func (c *Control) putTag(ctx context.Context, in *tagInput) (*entityTxOutput, error) {
+	return c.changeTag(ctx, &in.EntityRef, in.Key, &in.Body.Value)
+}
+
+func (c *Control) deleteTag(ctx context.Context, in *tagKeyInput) (*entityTxOutput, error) {
+	return c.changeTag(ctx, &in.EntityRef, in.Key, nil)
+}

@@ -1,0 +1,236 @@
+package control
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/google/uuid"
+
+	"github.com/rouse-run/rouse/gateway/auth"
+	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/store"
+)
+
+// message is one row of an entity's inbox.
+type message struct {
+	Type, Key, TxID string
+	Payload         json.RawMessage
+	From            string
+	FromPrincipal   string
+	FromAgent       string
+	Mode            string
+	Position        string
+}
+
+// row renders the message at a time, and returns its key and transaction id,
+// which it makes when they are not given.
+func (m message) row(now time.Time) (text, key, txid string) {
+	key, txid = m.Key, m.TxID
+	if key == "" {
+		key = "msg-in-" + strconv.FormatInt(now.UnixMilli(), 10) + "-" + randomID()
+	}
+	if txid == "" {
+		txid = uuid.NewString()
+	}
+	at := isoTime(now)
+	v := struct {
+		From          string          `json:"from"`
+		Payload       json.RawMessage `json:"payload"`
+		Timestamp     string          `json:"timestamp"`
+		Mode          string          `json:"mode"`
+		Status        string          `json:"status"`
+		ProcessedAt   string          `json:"processed_at,omitempty"`
+		MessageType   string          `json:"message_type,omitempty"`
+		FromPrincipal string          `json:"from_principal,omitempty"`
+		FromAgent     string          `json:"from_agent,omitempty"`
+		Position      string          `json:"position,omitempty"`
+	}{From: m.From, Payload: m.Payload, Timestamp: at, Mode: m.Mode, Status: "pending", MessageType: m.Type,
+		FromPrincipal: m.FromPrincipal, FromAgent: m.FromAgent, Position: m.Position}
+	if m.Mode == "immediate" {
+		v.Status, v.ProcessedAt = "processed", at
+	}
+	return stateRow("insert", txid, "inbox", key, v), key, txid
+}
+
+// checkMessage checks a message against the schemas in force: nil lets
+// everything pass, and an untyped message always does.
+func (c *Control) checkMessage(schemas json.RawMessage, m message, payloadAt, typeAt string) error {
+	if m.Type == "" || schemas == nil {
+		return nil
+	}
+	set := schemaMap(schemas)
+	schema, ok := set[m.Type]
+	if !ok {
+		return problem.New(problem.UnknownMessageType, "The entity takes no message of this type.").
+			WithDetails(problem.Detail{Path: typeAt, Message: "is not one of the entity's message types"})
+	}
+	return c.schemas.validate(schema, m.Payload, payloadAt, "this message type")
+}
+
+type sendInput struct {
+	EntityRef
+	IdempotencyKey string `header:"Idempotency-Key" maxLength:"256" doc:"A send repeated with the same key lands once."`
+	Body           struct {
+		Payload       json.RawMessage `json:"payload" doc:"Any JSON."`
+		Type          string          `json:"type,omitempty" maxLength:"256"`
+		Key           string          `json:"key,omitempty" maxLength:"256" doc:"The message's key; a send repeated with the same key lands once."`
+		Mode          string          `json:"mode,omitempty" enum:"immediate,queued,paused,steer"`
+		Position      json.RawMessage `json:"position,omitempty"`
+		AfterMS       float64         `json:"afterMs,omitempty" minimum:"0" doc:"Delayed sends are not served yet: only 0 is taken."`
+		From          string          `json:"from,omitempty"`
+		FromPrincipal string          `json:"from_principal,omitempty"`
+		FromAgent     string          `json:"from_agent,omitempty"`
+	} `nameHint:"SendRequest"`
+}
+
+type sendOutput struct {
+	NextOffset string `header:"Stream-Next-Offset"`
+	Body       struct {
+		TxID   string `json:"txid" format:"uuid"`
+		Key    string `json:"key"`
+		Offset string `json:"offset" doc:"The stream's offset behind the message."`
+	} `nameHint:"SendResult"`
+}
+
+func (c *Control) registerSend() {
+	add(c, huma.Operation{OperationID: "sendToEntity", Method: http.MethodPost, Path: entityPath + "/send", Tags: []string{"entities"},
+		Summary: "Send a message to an entity's inbox"},
+		routeOptions{aliases: map[string]string{"fromPrincipal": "from_principal", "fromAgent": "from_agent", "messageType": "type", "after_ms": "afterMs"}},
+		[]problem.Code{problem.NotFound, problem.UnknownEntityType, problem.Unauthorized, problem.NotRunning, problem.SchemaValidationFailed,
+			problem.UnknownMessageType, problem.PayloadTooLarge, problem.Overloaded}, c.send)
+}
+
+func (c *Control) send(ctx context.Context, in *sendInput) (*sendOutput, error) {
+	who, b := from(ctx), &in.Body
+	if b.AfterMS > 0 {
+		return nil, invalidFields(problem.Detail{Path: "/afterMs", Message: "delayed sends are not served"})
+	}
+	m := message{Type: b.Type, Key: b.Key, Payload: b.Payload, From: who.principal(), Mode: b.Mode, FromPrincipal: b.FromPrincipal}
+	if m.Mode == "" {
+		m.Mode = "immediate"
+	}
+	if p := mayBeNull(b.Position); p != nil {
+		if err := json.Unmarshal(p, &m.Position); err != nil {
+			m.Position = string(p)
+		}
+	}
+	for at, v := range map[string]string{"/from": b.From, "/from_principal": b.FromPrincipal} {
+		if v == "" {
+			continue
+		}
+		if p, err := auth.Parse(v); err != nil || p.Key() != who.Key() {
+			return nil, invalidFields(problem.Detail{Path: at, Message: "must be the caller's own principal"})
+		}
+	}
+	if m.FromPrincipal != "" {
+		m.FromPrincipal = who.principal()
+	}
+	url := in.url()
+	if why := storable(url); why != "" {
+		return nil, problem.Newf(problem.InvalidPath, "The path %s.", why)
+	}
+	gate, err := c.gates.Do(ctx, store.GateRequest{Service: who.service, URL: url, Type: in.Type})
+	switch {
+	case err != nil:
+		return nil, err
+	case !gate.Found && gate.TypeExists:
+		return nil, errEntityNotFound
+	case !gate.Found:
+		return nil, errUnknownType
+	case !who.Owns(gate.CreatedBy):
+		return nil, errNotOwnerOf("entity")
+	case gate.Status == "stopping" || gate.Status == "stopped" || gate.Status == "killed":
+		return nil, errNotRunning
+	}
+	if b.FromAgent != "" {
+		if m.FromAgent, err = c.provenAgent(ctx, who, b.FromAgent); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.checkMessage(gate.InboxSchemas, m, "/payload", "/type"); err != nil {
+		return nil, err
+	}
+
+	item := store.AppendItem{Service: who.service, Path: url[1:] + "/main", Type: "application/json", Count: 1, Stamps: []int32{headersAt},
+		Internal: true, Actionable: true}
+	if idem := in.IdempotencyKey; idem != "" || m.Key != "" {
+		if idem == "" {
+			idem = m.Key
+		}
+		item.Producer = &store.Producer{ID: sendProducer(who.principal(), idem)}
+		m.TxID = uuid.NewSHA1(uuid.NameSpaceURL, []byte(item.Producer.ID+" "+who.serviceName+url)).String()
+		if m.Key == "" {
+			m.Key = "msg-in-" + m.TxID
+		}
+	}
+	text, key, txid := m.row(time.Now())
+	item.Payload = []byte(text)
+	if gate.Status == "paused" && m.Mode != "paused" {
+		// Resumed first: if the append fails the entity is merely awake, while
+		// the other way round it could sleep on a message.
+		if _, err := c.cfg.Store.EntityResume(ctx, who.service, url); err != nil {
+			return nil, err
+		}
+	}
+	res, err := c.cfg.Appender.Append(ctx, item)
+	if err != nil {
+		return nil, err
+	}
+	switch res.Outcome {
+	case store.Appended, store.Duplicate:
+	case store.Closed:
+		return nil, errNotRunning
+	case store.NotFound, store.Gone:
+		return nil, errEntityNotFound
+	default:
+		return nil, problem.Wrap(problem.Internal, errors.New("unexpected append outcome "+string(res.Outcome)), "The append gave an unexpected answer.")
+	}
+	out := &sendOutput{NextOffset: store.FormatOffset(res.Position)}
+	out.Body.TxID, out.Body.Key, out.Body.Offset = txid, key, out.NextOffset
+	return out, nil
+}
+
+// headersAt is the byte behind {"headers":{, where a read splices in the offset.
+const headersAt = int32(len(`{"headers":{`))
+
+// sendProducer is the producer of one idempotent send: one sequence, written
+// once. The key is hashed, since clients put all sorts of things into it.
+func sendProducer(principal, key string) string {
+	sum := sha256.Sum256([]byte(principal + "\x00" + key))
+	return "send-" + hex.EncodeToString(sum[:16])
+}
+
+// provenAgent lets a caller speak for an agent: the caller is that agent, or
+// shows the write token of the claim that agent's entity is held under now.
+func (c *Control) provenAgent(ctx context.Context, who *caller, agent string) (string, error) {
+	refused := invalidFields(problem.Detail{Path: "/from_agent", Message: "must be the caller, or an entity whose live write token is shown"})
+	if p, err := auth.Parse(agent); err == nil && p.Key() == who.Key() {
+		return p.URL(), nil
+	}
+	consumer, epoch, wake, err := c.cfg.Claims.VerifyWrite(who.token)
+	if who.token == "" || err != nil || storable(agent) != "" || !strings.HasPrefix(agent, "/") {
+		return "", refused
+	}
+	e, err := c.cfg.Store.EntityGet(ctx, who.service, agent)
+	if errors.Is(err, store.ErrNoRow) || err == nil && e.ConsumerID != consumer {
+		return "", refused
+	} else if err != nil {
+		return "", err
+	}
+	d, err := c.cfg.Store.EntityDispatch(ctx, who.service, agent)
+	if err != nil {
+		return "", err
+	}
+	if d.ActiveEpoch == nil || *d.ActiveEpoch != epoch || d.LastWakeID == nil || *d.LastWakeID != wake {
+		return "", refused
+	}
+	return agent, nil
+}
