@@ -145,6 +145,13 @@ func (g *Group[Q, R]) Do(ctx context.Context, req Q) (R, error) {
 	}
 }
 
+// Pending returns how many calls wait for their answer.
+func (g *Group[Q, R]) Pending() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.pending
+}
+
 // Stop refuses new calls and waits for the answers of those inside, at most
 // until ctx ends; then what is left is cut off. It may be called repeatedly.
 func (g *Group[Q, R]) Stop(ctx context.Context) error {

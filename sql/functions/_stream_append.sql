@@ -114,8 +114,8 @@ begin
         if v_done < v_groups then
             for r in
                 select g.ord::integer as ord, g.service_id, g.path, t.id, t.tail, t.closed_at, t.content_type,
-                       case when t.id is null or t.expires_at <= v_now then 'not_found'
-                            when t.deleted_at is not null then 'gone'
+                       case when t.deleted_at is not null then 'gone'
+                            when t.id is null or t.expires_at <= v_now then 'not_found'
                             when t.kind <> 'app' and not g.internal then 'guarded'
                             when t.closed_at is not null then 'closed'
                             when split_part(t.content_type, ';', 1) <> g.type then 'content_type'
@@ -174,10 +174,10 @@ begin
         v_now := coalesce(p_now, clock_timestamp());
         stream_id := s.id; tail := s.tail; closed := s.closed_at is not null; content_type := s.content_type;
 
-        if s.expires_at <= v_now then
-            outcome := 'not_found';
-        elsif s.deleted_at is not null then
+        if s.deleted_at is not null then
             outcome := 'gone';
+        elsif s.expires_at <= v_now then
+            outcome := 'not_found';
         elsif s.kind <> 'app' and not s_internal[i] then
             if c.id is null or s.kind not in ('entity', 'error') or s.consumer_id is distinct from c.id then
                 outcome := 'guarded';
