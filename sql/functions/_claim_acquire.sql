@@ -83,35 +83,39 @@ begin
         return v_a;
     end if;
 
+    -- One statement writes all that a grant is, so that it costs one execution.
     v_lease := p_now + make_interval(secs => v_c.lease_ttl_ms / 1000.0);
-    update consumers c
-       set state = 'claimed', holder = p_holder, claim_id = p_claim_id, claimed_at = p_now,
-           lease_expires_at = v_lease, due_at = least(c.due_at, v_lease)
-     where c.id = v_c.id;
-
-    update wake_notifications n
-       set claim_status = 'claimed', claimed_at = p_now, next_attempt_at = null,
-           delivery_status = case when n.delivery_status = 'superseded' then n.delivery_status else 'delivered' end,
-           delivered_at = coalesce(n.delivered_at, p_now)
-     where n.service_id = v_c.service_id and n.wake_id = v_c.wake_id
-    returning n.notification_public, n.notification_public ->> 'streamPath' into v_a.notification, v_a.stream_path;
-
-    insert into consumer_claims (service_id, consumer_id, epoch, wake_id, entity_url, stream_path, runner_id, holder, claim_id,
-            status, claimed_at, last_heartbeat_at, lease_expires_at, updated_at)
-    values (v_c.service_id, v_c.name, v_c.epoch, v_c.wake_id, v_c.entity_url, v_a.stream_path, v_c.runner_id, p_holder, p_claim_id,
-            'active', p_now, p_now, v_lease, p_now);
-
-    if v_c.entity_url is not null then
+    with taken as (
+        update consumers c
+           set state = 'claimed', holder = p_holder, claim_id = p_claim_id, claimed_at = p_now,
+               lease_expires_at = v_lease, due_at = least(c.due_at, v_lease)
+         where c.id = v_c.id
+    ), told as (
+        update wake_notifications n
+           set claim_status = 'claimed', claimed_at = p_now, next_attempt_at = null,
+               delivery_status = case when n.delivery_status = 'superseded' then n.delivery_status else 'delivered' end,
+               delivered_at = coalesce(n.delivered_at, p_now)
+         where n.wake_id = v_c.wake_id
+        returning n.notification_public
+    ), claimed as (
+        insert into consumer_claims (service_id, consumer_id, epoch, wake_id, entity_url, stream_path, runner_id, holder, claim_id,
+                status, claimed_at, last_heartbeat_at, lease_expires_at, updated_at)
+        select v_c.service_id, v_c.name, v_c.epoch, v_c.wake_id, v_c.entity_url, t.notification_public ->> 'streamPath', v_c.runner_id,
+               p_holder, p_claim_id, 'active', p_now, p_now, v_lease, p_now
+          from told t
+    ), shown as (
         update entity_dispatch_state d
            set outstanding_wake_id = null, outstanding_wake_target = null, outstanding_wake_created_at = null,
                active_consumer_id = v_c.name, active_runner_id = v_c.runner_id, active_epoch = v_c.epoch,
                active_claimed_at = p_now, active_lease_expires_at = v_lease, last_claimed_at = p_now, updated_at = p_now
-         where d.service_id = v_c.service_id and d.entity_url = v_c.entity_url;
+         where d.service_id = v_c.service_id and d.entity_url = v_c.entity_url
+    ), running as (
         update entities e set status = 'running', updated_at = p_now
-         where e.service_id = v_c.service_id and e.url = v_c.entity_url and e.status in ('spawning', 'idle');
-        v_a.entity_status := 'running';
-    end if;
+         where e.service_id = v_c.service_id and e.url = v_c.entity_url and e.status in ('spawning', 'idle')
+    )
+    select t.notification_public, t.notification_public ->> 'streamPath' into v_a.notification, v_a.stream_path from told t;
 
+    v_a.entity_status := case when v_c.entity_url is not null then 'running' end;
     v_a.outcome := 'granted';
     v_a.wake_id := v_c.wake_id;
     v_a.holder := p_holder;
