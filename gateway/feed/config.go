@@ -59,10 +59,6 @@ type Hooks struct {
 	Status func() bool
 	// Receive is called before each read of the replication socket.
 	Receive func()
-	// Streaming is called when a session has become current.
-	Streaming func(holder bool)
-	// Polled is called after each pass of the poller, with the streams it asked for.
-	Polled func(watched int, err error)
 }
 
 // Deps are what a feed is connected to.

@@ -66,7 +66,6 @@ func (f *Feed) nextPoll(interval time.Duration, news bool, err error, took time.
 // pollOnce publishes what the tables say of all watched streams.
 func (f *Feed) pollOnce(ctx context.Context, c *control) (news bool, err error) {
 	ids := f.hub.Watched()
-	watched := len(ids)
 	for len(ids) > 0 && err == nil {
 		n := min(len(ids), pollChunk)
 		var fresh bool
@@ -82,9 +81,6 @@ func (f *Feed) pollOnce(ctx context.Context, c *control) (news bool, err error) 
 		f.log.DebugContext(ctx, "poll of watched streams failed", "err", err)
 	} else {
 		f.metrics.polls.WithLabelValues("ok").Inc()
-	}
-	if f.cfg.Hooks.Polled != nil {
-		f.cfg.Hooks.Polled(watched, err)
 	}
 	return news, err
 }

@@ -148,7 +148,8 @@ type gateway struct {
 func startGateway(t *testing.T, dsn string, set func(*Config, *routerLog)) *gateway {
 	t.Helper()
 	g := &gateway{hub: NewHub(), router: &routerLog{}, wakes: &wakeLog{}, reg: prometheus.NewRegistry()}
-	cfg := Config{DSN: dsn}
+	// Most tests watch streams that have no row: the poller would call them gone.
+	cfg := Config{DSN: dsn, SettleDelay: time.Hour}
 	if set != nil {
 		set(&cfg, g.router)
 	}

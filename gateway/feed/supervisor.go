@@ -400,9 +400,6 @@ func (s *supervisor) adopt(ctx context.Context, opened *session) {
 	}
 	s.f.metrics.sessions.WithLabelValues(role).Inc()
 	s.f.log.InfoContext(ctx, "the log feed is up", "role", role, "slot", opened.slot)
-	if s.f.cfg.Hooks.Streaming != nil {
-		s.f.cfg.Hooks.Streaming(opened.holder)
-	}
 }
 
 // openOptions say how a session comes about.
