@@ -27,6 +27,8 @@ type root struct {
 	Migrate migrateCmd `cmd:"" help:"Bring a database up to date, or say where it stands."`
 	Doctor  doctorCmd  `cmd:"" help:"Check whether a database is fit for a gateway."`
 	Keys    keysCmd    `cmd:"" help:"Make the key ring of claim and write tokens."`
+	Token   tokenCmd   `cmd:"" help:"Make the tokens that users show to a gateway."`
+	OpenAPI openapiCmd `cmd:"" name:"openapi" help:"Print the description of the HTTP API."`
 	Version versionCmd `cmd:"" help:"Print the release of this binary."`
 }
 

@@ -43,13 +43,26 @@ type notificationDoc struct {
 	ClaimToken   string            `json:"claimToken,omitempty" doc:"Goes into electric-claim-token on the callback."`
 	WriteToken   string            `json:"writeToken,omitempty" doc:"Goes into electric-claim-token on appends to the entity's streams."`
 	LeaseMS      int64             `json:"lease_ms,omitempty" doc:"What is left of the lease, by the server's clock."`
-	Entity       json.RawMessage   `json:"entity,omitempty"`
+	Entity       *wakeEntity       `json:"entity,omitempty"`
 	Principal    map[string]string `json:"principal,omitempty"`
 }
 
 type pathOffset struct {
-	Path   string `json:"path"`
-	Offset string `json:"offset"`
+	Path        string `json:"path"`
+	Offset      string `json:"offset"`
+	AckedOffset string `json:"ackedOffset,omitempty" doc:"How far it has been worked: read from here."`
+}
+
+type wakeEntity struct {
+	_         struct{}          `additionalProperties:"true"`
+	URL       string            `json:"url"`
+	Type      string            `json:"type"`
+	Status    string            `json:"status"`
+	Streams   EntityStreams     `json:"streams"`
+	Tags      map[string]string `json:"tags,omitempty"`
+	SpawnArgs json.RawMessage   `json:"spawnArgs,omitempty"`
+	Sandbox   json.RawMessage   `json:"sandbox,omitempty"`
+	CreatedBy string            `json:"createdBy,omitempty"`
 }
 
 // Schema implements huma.SchemaProvider.

@@ -65,7 +65,6 @@ type Config struct {
 	MaxBody int64
 	// Headers sets the headers every response carries (CORS, security).
 	Headers func(http.Header)
-	Version string
 	Log     *slog.Logger
 }
 
@@ -92,9 +91,6 @@ func New(ctx context.Context, cfg Config) *Control {
 	if cfg.Headers == nil {
 		cfg.Headers = func(http.Header) {}
 	}
-	if cfg.Version == "" {
-		cfg.Version = "0.0.0"
-	}
 	c := &Control{cfg: cfg, schemas: newSchemaCache()}
 	c.gates = groupcommit.New(ctx, groupcommit.Config[store.GateRequest, store.Gate]{
 		Run: func(ctx context.Context, _ bool, reqs []store.GateRequest) ([]groupcommit.Answer[store.Gate], error) {
@@ -113,7 +109,7 @@ func New(ctx context.Context, cfg Config) *Control {
 	})
 	c.adapter = &adapter{c: c, routes: map[string]map[string]*route{}, templates: map[int][]template{}}
 	c.api = huma.NewAPI(huma.Config{
-		OpenAPI:       openAPI(cfg.Version),
+		OpenAPI:       openAPI(),
 		Formats:       map[string]huma.Format{"application/json": jsonFormat, "json": jsonFormat},
 		DefaultFormat: "application/json",
 	}, c.adapter)
@@ -126,6 +122,7 @@ func New(ctx context.Context, cfg Config) *Control {
 	c.registerConsumers()
 	c.registerServices()
 	c.describeStreams()
+	describeJSON(c.api.OpenAPI().Components.Schemas)
 	return c
 }
 

@@ -14,12 +14,16 @@ import (
 	"github.com/rouse-run/rouse/gateway/problem"
 )
 
-func openAPI(version string) *huma.OpenAPI {
+// APIVersion is the version of the described API, which moves with it and not
+// with the binary.
+const APIVersion = "0.1.0"
+
+func openAPI() *huma.OpenAPI {
 	return &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{
 			Title:   "Rouse",
-			Version: version,
+			Version: APIVersion,
 			Description: "Durable streams and exactly one owner at a time for each entity, on your own Postgres. " +
 				"Every refusal is application/problem+json with a stable `code`.",
 			License: &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"},
@@ -53,31 +57,55 @@ func named(r huma.Registry, t reflect.Type, name string) *huma.Schema {
 	return &huma.Schema{Ref: "#/components/schemas/" + name}
 }
 
-// problemDoc is the envelope of every refusal, for the description.
-type problemDoc struct {
-	_          struct{}     `additionalProperties:"true"`
-	Type       string       `json:"type" doc:"The address of the code's page."`
-	Title      string       `json:"title"`
-	Status     int          `json:"status"`
-	Detail     string       `json:"detail,omitempty" doc:"What happened and what to do."`
-	Instance   string       `json:"instance,omitempty" doc:"The request's id."`
-	Code       string       `json:"code" doc:"Stable. Match on it."`
-	Retryable  bool         `json:"retryable" doc:"Whether the same request can succeed later."`
-	RetryAfter int64        `json:"retry_after_ms,omitempty"`
-	Errors     []problemAt  `json:"errors,omitempty"`
-	Error      problemInner `json:"error" doc:"The same for clients of the Electric Agents wire."`
+// describeJSON tells generators of Go clients to keep members that take any
+// JSON as they came: numbers too large for a float among them.
+func describeJSON(r huma.Registry) {
+	for _, s := range r.Map() {
+		markJSON(s)
+	}
 }
 
-type problemAt struct {
+func markJSON(s *huma.Schema) {
+	if s == nil {
+		return
+	}
+	for _, p := range s.Properties {
+		markJSON(p)
+	}
+	markJSON(s.Items)
+	if extra, ok := s.AdditionalProperties.(*huma.Schema); ok {
+		markJSON(extra)
+	}
+	if s.Type == "" && s.Ref == "" && s.Properties == nil && len(s.OneOf)+len(s.AnyOf)+len(s.AllOf) == 0 {
+		s.Extensions = map[string]any{"x-go-type": "json.RawMessage"}
+	}
+}
+
+// problemDoc is the envelope of every refusal, for the description.
+type problemDoc struct {
+	_          struct{}        `additionalProperties:"true"`
+	Type       string          `json:"type" doc:"The address of the code's page."`
+	Title      string          `json:"title"`
+	Status     int             `json:"status"`
+	Detail     string          `json:"detail,omitempty" doc:"What happened and what to do."`
+	Instance   string          `json:"instance,omitempty" doc:"The request's id."`
+	Code       string          `json:"code" doc:"Stable. Match on it."`
+	Retryable  bool            `json:"retryable" doc:"Whether the same request can succeed later."`
+	RetryAfter int64           `json:"retry_after_ms,omitempty"`
+	Errors     []problemDetail `json:"errors,omitempty"`
+	Error      problemError    `json:"error" doc:"The same for clients of the Electric Agents wire."`
+}
+
+type problemDetail struct {
 	Path    string `json:"path" doc:"A JSON pointer into the body, or header.NAME, query.NAME."`
 	Message string `json:"message"`
 }
 
-type problemInner struct {
-	_       struct{}    `additionalProperties:"true"`
-	Code    string      `json:"code"`
-	Message string      `json:"message"`
-	Details []problemAt `json:"details,omitempty"`
+type problemError struct {
+	_       struct{}        `additionalProperties:"true"`
+	Code    string          `json:"code"`
+	Message string          `json:"message"`
+	Details []problemDetail `json:"details,omitempty"`
 }
 
 func problemSchema(r huma.Registry) *huma.Schema {

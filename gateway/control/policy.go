@@ -26,10 +26,10 @@ func (p *DispatchPolicy) UnmarshalJSON(b []byte) error {
 }
 
 type policyDoc struct {
-	Targets []targetDoc `json:"targets" minItems:"1" doc:"Where wakes go. Exactly one target."`
+	Targets []dispatchTarget `json:"targets" minItems:"1" doc:"Where wakes go. Exactly one target."`
 }
 
-type targetDoc struct {
+type dispatchTarget struct {
 	_              struct{} `additionalProperties:"true"`
 	Type           string   `json:"type" doc:"runner, webhook, or the type of a transport plugin." example:"runner"`
 	RunnerID       string   `json:"runnerId,omitempty" doc:"For type runner: the runner whose wake stream gets the wake."`

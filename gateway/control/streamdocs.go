@@ -44,13 +44,13 @@ func (c *Control) describeStreams() {
 	const at = "/v1/stream/{path}"
 	ops := []*huma.Operation{
 		{OperationID: "createStream", Method: http.MethodPut, Summary: "Create a stream",
-			Parameters: []*huma.Param{path, service, header("Content-Type", "Of the stream; application/json makes it a stream of messages."),
-				header("Stream-TTL", "Seconds without a read or write until it expires."), header("Stream-Expires-At", "RFC 3339 time of expiry."),
+			Description: "Its content type is the request's; application/json makes it a stream of messages.",
+			Parameters: []*huma.Param{path, service, header("Stream-TTL", "Seconds without a read or write until it expires."), header("Stream-Expires-At", "RFC 3339 time of expiry."),
 				header("Stream-Closed", "true: closed from the start."), header("Stream-Forked-From", "Path of the stream to fork."),
 				header("Stream-Fork-Offset", "Where to fork it."), header("Stream-Fork-Sub-Offset", "How many messages behind that offset.")},
 			RequestBody: &huma.RequestBody{Content: raw()}, Responses: withOffset(problems("200", "201"), "200", "201")},
 		{OperationID: "appendToStream", Method: http.MethodPost, Summary: "Append to a stream, or close it",
-			Parameters:  append([]*huma.Param{path, service, header("Content-Type", "Must be the stream's."), header("Stream-Closed", "true: close it, with this append or without a body."), token}, producer...),
+			Parameters:  append([]*huma.Param{path, service, header("Stream-Closed", "true: close it, with this append or without a body."), token}, producer...),
 			RequestBody: &huma.RequestBody{Content: raw()}, Responses: withOffset(problems("200", "204"), "200", "204")},
 		{OperationID: "readStream", Method: http.MethodGet, Summary: "Read a stream, and wait for more",
 			Parameters: []*huma.Param{path, service,
