@@ -62,6 +62,11 @@ var invariants = []struct{ name, sql string }{
 		  where s.actionable > k.acked and not s.pending and s.path is not null and c.state <> 'stopped'`},
 	{"the reaper looks no later than the lease ends",
 		`select c.id from rouse.consumers c where c.state = 'claimed' and c.due_at > c.lease_expires_at`},
+	{"the reaper looks no later than an unclaimed wake is told again",
+		`select c.id from rouse.consumers c where c.state = 'waking' and c.runner_id is not null
+		    and c.due_at > c.told_at + make_interval(secs => c.wake_ttl_ms / 1000.0)`},
+	{"whatever waits or is held has a due time",
+		`select c.id from rouse.consumers c where c.state in ('waking', 'claimed') and c.due_at is null`},
 }
 
 type querier interface {
