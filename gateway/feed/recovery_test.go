@@ -106,12 +106,21 @@ func TestPublicationCreatedAfterTheSlot(t *testing.T) {
 	g := startGateway(t, db.DSN, nil)
 	eventually(t, "up: nothing asks for the publication yet", g.Up)
 	exec(t, conn, `create table some_table (x int)`)
+	began := time.Now()
 	exec(t, conn, `insert into some_table values (1)`)
 	if serverVersion(t, conn) < 180000 {
 		eventually(t, "the reason is told", func() bool {
 			code, _, _ := g.Health()
 			return code == CodePublicationMissing
 		})
+		ends := g.metric(t, "rouse_feed_session_ends_total", "")
+		within(t, testPatience, "tries again", func() bool {
+			return g.metric(t, "rouse_feed_session_ends_total", "") >= ends+4
+		})
+		// 50 + 100 + 200 ms, less the jitter.
+		if took := time.Since(began); took < 150*time.Millisecond {
+			t.Errorf("five sessions failed within %v: no pause in between", took)
+		}
 	}
 	exec(t, conn, `create publication rouse_notice`)
 	if serverVersion(t, conn) < 180000 {

@@ -34,6 +34,10 @@ type supervisor struct {
 	// retryAt is when the next attempt may be made after one that failed.
 	retryAt time.Time
 	eager   time.Time
+	// shortLived counts sessions in a row that ended soon; resumeAt is when the
+	// next may begin.
+	shortLived int
+	resumeAt   time.Time
 	// gap is what the router is told at the next take-over; stolen says that the
 	// holder was frozen.
 	gap    GapReason
@@ -136,8 +140,15 @@ func (s *supervisor) ended(ctx context.Context) {
 	}
 	s.failed(ctx, "the log feed's session ended", err)
 	s.f.metrics.ends.WithLabelValues(diagnose(err).code).Inc()
-	// The first reconnect is at once.
+	// The first reconnect is at once; sessions that end as soon as they have begun
+	// must not go round without a pause.
 	s.failures = 0
+	if time.Since(cur.began) > s.f.cfg.RetryMax {
+		s.shortLived = 0
+	} else if s.shortLived++; s.shortLived > 1 {
+		s.failures = s.shortLived - 2
+		s.resumeAt = time.Now().Add(s.backoff())
+	}
 }
 
 // noPublication deals with the publication missing at the point of the log that
@@ -182,6 +193,9 @@ func (s *supervisor) step(ctx context.Context) time.Duration {
 	}
 	cur := s.f.current.Load()
 	if cur == nil {
+		if rest := time.Until(s.resumeAt); rest > 0 {
+			return rest
+		}
 		// The server may have become another one: after a failover, or a restart
 		// with other settings.
 		if err := s.identify(ctx); err != nil {
@@ -291,11 +305,12 @@ func (s *supervisor) tail(ctx context.Context) time.Duration {
 	}
 	if s.attempt == nil {
 		name := s.f.cfg.TailSlot + "_" + randomName()
-		s.begin(ctx, false, func(ctx context.Context) (*session, error) {
-			timeout := s.f.cfg.TailTimeout * s.patience
-			return s.f.open(ctx, name, openOptions{make: true, temporary: true, senderTimeout: timeout,
-				readTimeout: s.f.cfg.ReadTimeout * s.patience})
-		})
+		opts := openOptions{
+			make: true, temporary: true,
+			senderTimeout: s.f.cfg.TailTimeout * s.patience,
+			readTimeout:   s.f.cfg.ReadTimeout * s.patience,
+		}
+		s.begin(ctx, false, func(ctx context.Context) (*session, error) { return s.f.open(ctx, name, opts) })
 	}
 	return s.jittered(s.f.cfg.StandbyInterval)
 }
@@ -321,7 +336,7 @@ func (s *supervisor) holderOptions() openOptions {
 	}
 }
 
-// begin runs open in a goroutine. Its arguments are read before it starts.
+// begin runs open in a goroutine, which must not touch the supervisor.
 func (s *supervisor) begin(ctx context.Context, router bool, open func(context.Context) (*session, error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &attempt{router: router, cancel: cancel, result: make(chan attemptResult, 1)}
