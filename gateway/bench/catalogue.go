@@ -1,0 +1,88 @@
+package main
+
+// figure is one thing that is measured.
+type figure struct {
+	key, id, title, unit string
+	// aim is what we hold ourselves to, in words; met decides it from the medians, where they are known. Other figures
+	// can be asked for by key.
+	aim string
+	met func(v values, other func(key string) values) (met, known bool)
+}
+
+// atMost and atLeast compare rouse with a number, ratio with another subject of the same run.
+func atMost(limit float64) func(values, func(string) values) (bool, bool) {
+	return func(v values, _ func(string) values) (bool, bool) { return v[rouse] <= limit, v.is(rouse) }
+}
+
+func atLeast(limit float64) func(values, func(string) values) (bool, bool) {
+	return func(v values, _ func(string) values) (bool, bool) { return v[rouse] >= limit, v.is(rouse) }
+}
+
+func notOver(subject string) func(values, func(string) values) (bool, bool) {
+	return func(v values, _ func(string) values) (bool, bool) {
+		return v[rouse] <= v[subject], v.is(rouse, subject)
+	}
+}
+
+func notUnder(subject string) func(values, func(string) values) (bool, bool) {
+	return func(v values, _ func(string) values) (bool, bool) {
+		return v[rouse] >= v[subject], v.is(rouse, subject)
+	}
+}
+
+// catalogue lists the figures in the order of the table.
+func catalogue() []figure {
+	return []figure{
+		{"b1.many", "B1", "appends/s, many connections", "/s", "≥ 12× npm file, ≥ 1× npm memory", func(v values, _ func(string) values) (bool, bool) {
+			return v[rouse] >= 12*v[npmFile] && v[rouse] >= v[npmMem], v.is(rouse, npmFile, npmMem)
+		}},
+		{"b1.many.p50", "B1", "… p50", "ms", "", nil},
+		{"b1.many.p99", "B1", "… p99", "ms", "", nil},
+		{"b1.many.json", "B1", "appends/s, JSON, many connections", "/s", "", nil},
+		{"b1.wide", "B1", "appends/s, 4× the connections", "/s", "", nil},
+		{"b1.hot", "B1", "appends/s, all to one stream", "/s", "", nil},
+		{"b1.one", "B1", "appends/s, 1 connection", "/s", "", nil},
+		{"b1.one.p50", "B1", "append p50, 1 connection", "ms", "≤ npm file", notOver(npmFile)},
+		{"b1.one.p50.json", "B1", "append p50, JSON, 1 connection", "ms", "", nil},
+		{"b1.generator", "B1", "load generator", "cores", "", nil},
+		{"b2.sse.p50", "B2", "append → SSE p50, 100/s", "ms", "≤ 1.0", atMost(1)},
+		{"b2.sse.p99", "B2", "append → SSE p99", "ms", "≤ npm file", notOver(npmFile)},
+		{"b2.poll.p50", "B2", "append → long-poll p50, 100/s", "ms", "≤ 1.0", atMost(1)},
+		{"b2.poll.p99", "B2", "append → long-poll p99", "ms", "≤ npm file", notOver(npmFile)},
+		{"b2.sse.two.p50", "B2", "append → SSE at another gateway p50", "ms", "≤ 1.0", atMost(1)},
+		{"b2.sse.two.p99", "B2", "append → SSE at another gateway p99", "ms", "≤ npm file (one server)", func(v values, other func(string) values) (bool, bool) {
+			peer := other("b2.sse.p99")
+			return v[rouse] <= peer[npmFile], v.is(rouse) && peer.is(npmFile)
+		}},
+		{"b2.poll.two.p50", "B2", "append → long-poll at another gateway p50", "ms", "≤ 1.0", atMost(1)},
+		{"b2.poll.two.p99", "B2", "append → long-poll at another gateway p99", "ms", "≤ npm file (one server)", func(v values, other func(string) values) (bool, bool) {
+			peer := other("b2.poll.p99")
+			return v[rouse] <= peer[npmFile], v.is(rouse) && peer.is(npmFile)
+		}},
+
+		{"b3.few.p50", "B3", "500 SSE readers, 20/s: p50", "ms", "≤ 10", atMost(10)},
+		{"b3.few.p99", "B3", "500 SSE readers: p99", "ms", "", nil},
+		{"b3.few.cores", "B3", "500 SSE readers: server", "cores", "≤ 0.5", atMost(0.5)},
+		{"b3.few.missing", "B3", "500 SSE readers: missing", "messages", "0", atMost(0)},
+		{"b3.many.p50", "B3", "many SSE readers: p50", "ms", "", nil},
+		{"b3.many.p99", "B3", "many SSE readers: p99", "ms", "", nil},
+		{"b3.many.cores", "B3", "many SSE readers: server", "cores", "", nil},
+		{"b3.many.missing", "B3", "many SSE readers: missing", "messages", "0", atMost(0)},
+		{"b3.many.memory", "B3", "many SSE readers: memory a reader", "KiB", "≤ 40", atMost(40)},
+		{"b3.beside.p99", "B3", "another stream's p99 meanwhile", "ms", "≤ 2× alone", func(v values, _ func(string) values) (bool, bool) {
+			return v[rouse] <= 2*v["alone"], v.is(rouse, "alone")
+		}},
+
+		{"b4.large", "B4", "catch-up, 4 readers, 64 KiB messages", "MB/s", "≥ npm file", notUnder(npmFile)},
+		{"b4.large.apart", "B4", "… each its own stream (not cached)", "MB/s", "", nil},
+		{"b4.large.rss", "B4", "… gateway's memory", "MiB", "≤ 300", atMost(300)},
+		{"b4.small", "B4", "catch-up, 4 readers, 256 B messages", "MB/s", "≥ npm file", notUnder(npmFile)},
+		{"b4.small.apart", "B4", "… each its own stream", "MB/s", "", nil},
+		{"b4.small.rss", "B4", "… gateway's memory", "MiB", "≤ 300", atMost(300)},
+
+		{"b8.server", "B8", "CPU of the server an append, many connections", "µs", "≤ 60", atMost(60)},
+		{"b8.server.json", "B8", "… JSON", "µs", "", nil},
+		{"b8.postgres", "B8", "CPU of Postgres an append", "µs", "≤ 60", atMost(60)},
+		{"b8.postgres.json", "B8", "… JSON", "µs", "", nil},
+	}
+}
