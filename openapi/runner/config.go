@@ -1,0 +1,195 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Handler works one claim. ctx ends before the lease does, with the cause [ErrLost], and when a draining runner's grace
+// is over, with [ErrDraining]. Nil means done: what was read is acked. An error records the run as failed.
+type Handler func(ctx context.Context, c *Claim) error
+
+// Server is one service of one gateway. A runner may serve several.
+type Server struct {
+	// URL is the base that paths are appended to; its path and query are kept.
+	URL string
+	// Service selects a service of the gateway; empty = the default one.
+	Service string
+	// Token is sent as a bearer token. Principal, such as user:kyle, names the caller where the gateway lets callers say
+	// so themselves, as `dev` does.
+	Token     string
+	Principal string
+	// HTTP is the client to use; nil = one of its own. Its Timeout must be zero: the loop sets deadlines.
+	HTTP *http.Client
+}
+
+// Registration is what a runner says of itself when it registers.
+type Registration struct {
+	Label string
+	// Kind is local, cloud-worker, sandbox, ci or server; empty = local.
+	Kind string
+	// Capacity is how many claims the gateway grants it at once; zero = no limit there.
+	Capacity int
+}
+
+// Style says how a wake is claimed.
+type Style int
+
+const (
+	// ClaimFirst asks the runner's claim route, which answers the notification, and then the wake's callback for the
+	// write token.
+	ClaimFirst Style = iota
+	// Callback asks the wake's callback with the claim token of the entry, as the RFC has it. Entries without a token
+	// are claimed as by ClaimFirst.
+	Callback
+)
+
+// Config of a [Runner].
+type Config struct {
+	// ID is the runner's identity, the same at every server.
+	ID      string
+	Servers []Server
+	Handler Handler
+	// Register makes the runner at each server first, or changes it; nil = it is there already.
+	Register *Registration
+	// Capacity bounds the claims worked at once, over all servers. Zero = 4.
+	Capacity int
+	// Cursors keeps where each wake stream was left; nil = every start reads from the beginning.
+	Cursors Cursors
+	Style   Style
+	// LeaveFailed leaves the messages of a failed run unread, so that a later run gets them again, each one later than
+	// the one before (100 ms to 30 s). Otherwise they are acked, so that a broken handler does not run for ever.
+	LeaveFailed bool
+	// Liveness is the time between two heartbeats of the runner itself; its liveness lease is three of them. Zero = 30 s.
+	Liveness time.Duration
+	// Margin is how long before the lease's end the handler's context ends. Zero = a tenth of the lease, 2 s at most.
+	Margin time.Duration
+	// Timeout bounds every request but the tail. Zero = 30 s.
+	Timeout time.Duration
+	// Grace is how long handlers may go on when the runner is told to end. Zero = 10 s.
+	Grace time.Duration
+	// Log nil = silent.
+	Log *slog.Logger
+	// Observe is told what happens, from several goroutines; it must not block. May be nil.
+	Observe func(Event)
+}
+
+// Event is something that happened.
+type Event struct {
+	Kind   EventKind
+	Server string
+	// Entity is the entity's URL, or the stream's path for what is no entity's.
+	Entity string
+	WakeID string
+	Epoch  int64
+	// Took is the time from the wake's arrival to its claim for Claimed, and from the claim on for the ends of a run.
+	Took time.Duration
+	Err  error
+}
+
+// EventKind says what happened.
+type EventKind string
+
+// The kinds.
+const (
+	Connected    EventKind = "connected"    // the wake stream is being read
+	Disconnected EventKind = "disconnected" // it is not; Err says why
+	Claimed      EventKind = "claimed"
+	Refused      EventKind = "refused" // somebody else has it, or nothing is left to do
+	Done         EventKind = "done"
+	Failed       EventKind = "failed"   // the handler failed; that is recorded
+	Lost         EventKind = "lost"     // the lease is gone, or may be
+	Returned     EventKind = "returned" // given back unfinished, by a draining runner
+)
+
+var (
+	// ErrLost says that the lease is gone or may be: stop, write nothing.
+	ErrLost = errors.New("the claim is lost")
+	// ErrDraining says that the runner is ending and its grace is over.
+	ErrDraining = errors.New("the runner is ending")
+)
+
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+// validate fills the defaults in.
+func (c *Config) validate() error {
+	var wrong []error
+	if !idPattern.MatchString(c.ID) {
+		wrong = append(wrong, errors.New("a runner's id is 1 to 128 letters, digits, dots, dashes or underscores and begins with a letter or digit"))
+	}
+	if c.Handler == nil {
+		wrong = append(wrong, errors.New("a runner needs a handler"))
+	}
+	if len(c.Servers) == 0 {
+		wrong = append(wrong, errors.New("a runner needs a server"))
+	}
+	seen := map[string]bool{}
+	for _, s := range c.Servers {
+		u, err := url.Parse(s.URL)
+		switch key := s.key(); {
+		case err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "":
+			wrong = append(wrong, errors.New("a server's address must be an http or https URL"))
+		case seen[key]:
+			wrong = append(wrong, fmt.Errorf("the server %s is named twice", s.name()))
+		default:
+			seen[key] = true
+		}
+	}
+	if c.Capacity < 0 || c.Capacity > 1024 {
+		wrong = append(wrong, errors.New("a runner's capacity is 1 to 1024"))
+	}
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	if c.Capacity == 0 {
+		c.Capacity = 4
+	}
+	def(&c.Liveness, 30*time.Second)
+	def(&c.Timeout, 30*time.Second)
+	def(&c.Grace, 10*time.Second)
+	if c.Cursors == nil {
+		c.Cursors = noCursors{}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Observe == nil {
+		c.Observe = func(Event) {}
+	}
+	return errors.Join(wrong...)
+}
+
+// key tells servers apart: cursors are kept by it.
+func (s Server) key() string {
+	base := strings.TrimRight(s.URL, "/")
+	if u, err := url.Parse(s.URL); err == nil {
+		u.User, u.RawQuery, u.Fragment = nil, "", "" // may hold secrets, and say nothing about which server it is
+		base = strings.TrimRight(u.String(), "/")
+	}
+	return base + " " + s.service()
+}
+
+func (s Server) service() string {
+	if s.Service == "" {
+		return "default"
+	}
+	return s.Service
+}
+
+// name is for people.
+func (s Server) name() string {
+	base, service, _ := strings.Cut(s.key(), " ")
+	if service == "default" {
+		return base
+	}
+	return base + "?service=" + service
+}
