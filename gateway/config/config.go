@@ -73,6 +73,8 @@ type Config struct {
 	LogFormat string     `yaml:"log_format" env:"LOG_FORMAT"`
 	// DrainTimeout bounds an orderly shutdown.
 	DrainTimeout time.Duration `yaml:"drain_timeout" env:"DRAIN_TIMEOUT"`
+	// DebugListen is a loopback address that serves the runtime's profiles (pprof); empty = nowhere.
+	DebugListen string `yaml:"debug_listen" env:"DEBUG_LISTEN"`
 }
 
 // EnvPrefix begins the name of every variable.
@@ -200,6 +202,9 @@ func (c Config) Validate() error {
 	if _, port, err := net.SplitHostPort(c.Listen); err != nil || port == "" {
 		bad("Listen", "must be host:port")
 	}
+	if c.DebugListen != "" && !onLoopback(c.DebugListen) {
+		bad("DebugListen", "must be host:port on this machine, such as 127.0.0.1:6060")
+	}
 	if c.PublicURL != "" {
 		if u, err := url.Parse(c.PublicURL); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
 			bad("PublicURL", "must be an http or https URL without query, fragment or user")
@@ -243,6 +248,13 @@ func (c Config) Validate() error {
 		}
 	}
 	return errors.Join(wrong...)
+}
+
+// onLoopback says whether an address can be reached from this machine only.
+func onLoopback(addr string) bool {
+	host, port, err := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return err == nil && port != "" && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
 // KeyRing gives the key ring's text, read from the file if Keys is a path.

@@ -161,3 +161,18 @@ func TestDefaultsAreValidOnceADatabaseIsNamed(t *testing.T) {
 		}
 	}
 }
+
+func TestProfilesStayOnThisMachine(t *testing.T) {
+	t.Parallel()
+	for addr, good := range map[string]bool{
+		"127.0.0.1:6060": true, "[::1]:6060": true, "localhost:6060": true,
+		"0.0.0.0:6060": false, ":6060": false, "example.com:6060": false, "127.0.0.1": false,
+	} {
+		c := Dev()
+		c.DatabaseURL = NewSecret("postgres://example")
+		c.DebugListen = addr
+		if err := c.Validate(); (err == nil) != good {
+			t.Errorf("%s: %v", addr, err)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/appender"
 	"github.com/rouse-run/rouse/gateway/auth"
 	"github.com/rouse-run/rouse/gateway/claims"
+	"github.com/rouse-run/rouse/gateway/control"
 	"github.com/rouse-run/rouse/gateway/dispatch"
 	"github.com/rouse-run/rouse/gateway/feed"
 	"github.com/rouse-run/rouse/gateway/obs"
@@ -33,6 +35,9 @@ func (s *Server) compose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.Config.DebugListen != "" {
+		s.add(s.debug())
+	}
 	s.add(part{name: "store", stop: func(context.Context) error { db.Close(); return nil }})
 
 	ring, err := s.keyRing()
@@ -43,14 +48,14 @@ func (s *Server) compose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	transports := []contract.Transport{webhook.New(webhook.Config{Signer: signer, AllowPrivate: s.Config.AllowPrivateWebhooks})}
+	carriers := transports{webhook.New(webhook.Config{Signer: signer, AllowPrivate: s.Config.AllowPrivateWebhooks})}
 
 	hub := feed.NewHub()
 	mutex := claims.New(ctx, db, claims.NewTokens(ring), claims.Config{PublicURL: s.Config.PublicURL})
 	var log *feed.Feed
 	waker, err := dispatch.New(dispatch.Config{ScanPeriod: s.Config.ScanPeriod, ReapPeriod: s.Config.ReaperPeriod,
 		FeedUp: func() bool { return log.Up() }},
-		dispatch.Deps{DB: db, Notify: mutex, Transports: transports, Log: s.Log, Registry: s.Metrics.Registry})
+		dispatch.Deps{DB: db, Notify: mutex, Transports: carriers, Log: s.Log, Registry: s.Metrics.Registry})
 	if err != nil {
 		return err
 	}
@@ -78,9 +83,15 @@ func (s *Server) compose(ctx context.Context) error {
 		MaxBodyBytes: int64(s.Config.MaxBodyBytes), LongPollTimeout: s.Config.LongPollTimeout, SSEMaxAge: s.Config.SSEMaxAge, Log: s.Log,
 	})
 	s.onDrain = append(s.onDrain, room.Drain)
+	desk := control.New(ctx, control.Config{
+		Store: db, Services: services, Auth: chain, Claims: mutex, Appender: writer, Transports: carriers,
+		Lease: s.Config.LeaseTTL, WakeAfter: s.Config.OutstandingAfter, OpenTypes: s.Config.TypeSpawn == "all",
+		MaxBody: int64(s.Config.MaxBodyBytes), Headers: streams.SetHeaders, Log: s.Log,
+	})
+	s.add(part{name: "control", stop: desk.Stop})
 
 	s.operational(signer)
-	s.root = front{operational: s.mux, streams: named("streams", room)}
+	s.root = front{operational: s.mux, control: desk, streams: named("streams", room)}
 	return nil
 }
 
@@ -174,15 +185,45 @@ func (c caller) Authenticate(r *http.Request) (streams.Caller, error) {
 type errorStreams struct{ db *store.Store }
 
 func (e errorStreams) EnsureErrorStream(ctx context.Context, service int32, entityURL string) error {
-	_, err := e.db.EntityErrorStream(ctx, service, entityURL)
-	return err
+	outcome, err := e.db.EntityErrorStream(ctx, service, entityURL)
+	switch {
+	case err != nil:
+		return err
+	case outcome == "path_taken":
+		return problem.New(problem.StreamExists, "A plain stream lives where the entity's error stream belongs.")
+	case outcome == "not_found":
+		return problem.New(problem.StreamNotFound, "There is no such entity.")
+	}
+	return nil
+}
+
+// transports are the push transports of this gateway, by the type of target they serve.
+type transports []contract.Transport
+
+// Validate implements control.Transports.
+func (ts transports) Validate(ctx context.Context, typ string, target json.RawMessage) error {
+	for _, t := range ts {
+		if t.Type() != typ {
+			continue
+		}
+		if err := t.ValidateTarget(ctx, target); err != nil {
+			return problem.New(problem.InvalidTarget, "The dispatch target is refused: "+err.Error()+".").
+				WithDetails(problem.Detail{Path: "/dispatch_policy/targets/0", Message: err.Error()})
+		}
+		return nil
+	}
+	known := []string{"runner"}
+	for _, t := range ts {
+		known = append(known, t.Type())
+	}
+	return problem.New(problem.InvalidTarget, "There is no transport for this type of target. Known are: "+strings.Join(known, ", ")+".")
 }
 
 // front is the pre-router: the root is the namespace of streams, and technical routes lie under reserved first
 // segments. It reads the escaped path, so that nothing is cleaned, redirected or decoded twice on the way.
 type front struct {
 	operational http.Handler
-	control     http.Handler // nil until there is one
+	control     http.Handler
 	streams     http.Handler
 }
 
@@ -191,7 +232,7 @@ func (f front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case path == "/livez", path == "/readyz", path == "/metrics", path == "/__ds/jwks.json":
 		f.operational.ServeHTTP(w, r)
-	case f.control != nil && (path == "/" || path == "/openapi.json" || path == "/openapi-3.0.json" || strings.HasPrefix(path, "/_electric")):
+	case control.Handles(r):
 		f.control.ServeHTTP(w, r)
 	case path == "/":
 		f.operational.ServeHTTP(w, r)
