@@ -59,6 +59,9 @@ type Config struct {
 	Appender   Appender
 	Transports Transports
 	Discover   Discoverer
+	// Lease is how long a claim of a new entity lives without a heartbeat,
+	// WakeAfter when its unclaimed wake is told again; zero means 30 s.
+	Lease, WakeAfter time.Duration
 	// OpenTypes lets everybody spawn a type, not only its registrar.
 	OpenTypes bool
 	// MaxBody bounds a body in bytes; zero means 16 MiB.

@@ -323,7 +323,7 @@ func (c *Control) spawn(ctx context.Context, in *spawnInput) (*entityTxOutput, e
 		}
 		req := store.SpawnRequest{Service: who.service, URL: url, Type: in.Type, TypeRevision: t.Revision, Principal: who.principal(),
 			System: who.trusted(), Open: c.maySpawn(who, t), Args: args, Tags: tags, Parent: b.Parent, Policy: policy, Sandbox: sandbox,
-			Created: createdEvent(in.Type, args, b.Parent)}
+			Created: createdEvent(in.Type, args, b.Parent), Lease: c.cfg.Lease, WakeAfter: c.cfg.WakeAfter}
 		if len(b.InitialMessage) > 0 {
 			m := message{Type: b.InitialMessageType, Payload: b.InitialMessage, From: who.principal(), Mode: "immediate"}
 			if err := c.checkMessage(t.InboxSchemas, m, "/initialMessage", "/initialMessageType"); err != nil {

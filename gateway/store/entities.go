@@ -109,6 +109,17 @@ type SpawnRequest struct {
 	Sandbox      json.RawMessage
 	Created      string // the entity_created message
 	Message      string // the first message, or empty
+	// Lease is how long a claim lives without a heartbeat, WakeAfter when an
+	// unclaimed wake is told again; zero means 30 s.
+	Lease, WakeAfter time.Duration
+}
+
+// millis is d for SQL; zero reads as the default of 30 s.
+func millis(d time.Duration) int32 {
+	if d <= 0 {
+		d = 30 * time.Second
+	}
+	return int32(d.Milliseconds())
 }
 
 // SpawnResult answers [Store.EntitySpawn]; TxID and Entity are set when the
@@ -128,9 +139,9 @@ func (s *Store) EntitySpawn(ctx context.Context, r SpawnRequest) (SpawnResult, e
 	err := s.row(ctx, func(row pgx.Row) error {
 		return row.Scan(append([]any{&out.Outcome, &txid}, es.dest()...)...)
 	}, `select r.outcome, r.txid, `+entityCols("(r.entity)")+` from rouse.entity_spawn($1, $2::text, $3::text, $4, $5::text, $6, $7,
-		$8::jsonb, $9::jsonb, $10::text, $11::jsonb, $12::jsonb, $13::text, $14::text) r`,
+		$8::jsonb, $9::jsonb, $10::text, $11::jsonb, $12::jsonb, $13::text, $14::text, $15, $16) r`,
 		r.Service, r.URL, r.Type, r.TypeRevision, r.Principal, r.System, r.Open, jsonArg(r.Args), jsonArg(r.Tags), textArg(r.Parent),
-		jsonArg(r.Policy), jsonArg(r.Sandbox), r.Created, textArg(r.Message))
+		jsonArg(r.Policy), jsonArg(r.Sandbox), r.Created, textArg(r.Message), millis(r.Lease), millis(r.WakeAfter))
 	out.TxID, out.Entity = num(txid), es.entity()
 	return out, err
 }

@@ -5,14 +5,15 @@
 -- The effective dispatch policy (explicit, else the parent's, else the type's)
 -- is fixed here. The caller has validated the arguments against revision
 -- p_type_revision of the type. p_system bypasses ownership; p_open lets
--- everybody spawn the type, not only its registrar.
+-- everybody spawn the type, not only its registrar. p_lease_ms and p_wake_ms
+-- time its claims and how long a wake waits before it is told again.
 -- Outcomes: spawned, duplicate, path_taken, unknown_type, type_changed,
 -- type_forbidden, parent_not_found, parent_forbidden, parent_not_running,
 -- runner_not_found, runner_forbidden.
 create or replace function rouse.entity_spawn(
     p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean,
     p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb,
-    p_created text, p_message text
+    p_created text, p_message text, p_lease_ms integer default 30000, p_wake_ms integer default 30000
 ) returns table (outcome text, txid bigint, entity rouse.entities)
 language plpgsql
 set search_path = rouse, pg_temp
@@ -90,9 +91,9 @@ begin
         return;
     end if;
 
-    insert into consumers (service_id, name, kind, entity_url, created_at)
+    insert into consumers (service_id, name, kind, entity_url, lease_ttl_ms, wake_ttl_ms, created_at)
     values (p_service_id, 'e_' || left(encode(sha256(convert_to(p_service_id || '/' || p_url, 'UTF8')), 'hex'), 32),
-            'entity', p_url, v_now)
+            'entity', p_url, p_lease_ms, p_wake_ms, v_now)
     returning id into v_consumer;
     update streams s set consumer_id = v_consumer where s.id = v_stream;
     perform _notice(v_stream, 0, 8);
