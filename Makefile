@@ -24,6 +24,7 @@ run: build ## a gateway and a Postgres of its own, with nothing to set up
 test: ## everything that is checked before a change lands
 	@.ci/deps go cc postgres node
 	$(GO) vet ./...
+	cd gateway/bench && $(GO) vet ./...
 	$(GO) test -race -timeout 20m ./...
 
 .PHONY: bench
@@ -32,8 +33,9 @@ bench: build ## the figures of the performance page, next to those of other syst
 	cd gateway/bench && $(GO) run . $(ARGS)
 
 .PHONY: generate
-generate: ## what is generated and checked in: the schema snapshot
-	@.ci/deps go postgres
+generate: ## what is generated and checked in: OpenAPI files, their clients, the schema snapshot
+	@.ci/deps go postgres node
+	openapi/generate.sh
 	$(GO) test ./gateway/store/migrate -run TestSchemaSnapshot -count=1 -update
 
 .PHONY: lint
