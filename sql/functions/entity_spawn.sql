@@ -112,5 +112,5 @@ begin
     return query select 'spawned', _txid(), v_row;
 end
 $$;
-comment on function rouse.entity_spawn(integer, text, text, integer, text, boolean, boolean, jsonb, jsonb, text, jsonb, jsonb, text, text)
+comment on function rouse.entity_spawn(integer, text, text, integer, text, boolean, boolean, jsonb, jsonb, text, jsonb, jsonb, text, text, integer, integer)
     is 'Makes an entity with its stream, mutex, cursor and dispatch state in one transaction.';
