@@ -133,41 +133,55 @@ func (db *DB) discard(t testing.TB) {
 		if err := errors.Join(os.MkdirAll(kept, 0o700), os.WriteFile(filepath.Join(kept, db.Name), nil, 0o600)); err != nil {
 			t.Logf("pgtest: cannot mark it: %v", err)
 		}
-		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
 	conn, err := db.server.admin(ctx)
 	if err == nil {
-		err = errors.Join(dropDatabase(ctx, conn, db.Name), conn.Close(ctx))
+		if t.Failed() {
+			// Its slots would hold back the log of the whole server.
+			err = dropSlots(ctx, conn, db.Name)
+		} else {
+			err = dropDatabase(ctx, conn, db.Name)
+		}
+		err = errors.Join(err, conn.Close(ctx))
 	}
 	if err != nil {
-		t.Logf("pgtest: dropping %s: %v", db.Name, err)
+		t.Logf("pgtest: giving up %s: %v", db.Name, err)
 	}
 }
 
-// dropDatabase ends all sessions, drops the logical slots and then the database. Slots count against the whole server,
-// and one that is left would keep the database from being dropped.
+// dropDatabase ends all sessions, drops the logical slots and then the database, which a slot would keep alive.
 func dropDatabase(ctx context.Context, conn *pgx.Conn, name string) error {
+	if err := dropSlots(ctx, conn, name); err != nil {
+		return err
+	}
+	_, err := conn.Exec(ctx, "drop database if exists "+pgx.Identifier{name}.Sanitize()+" with (force)")
+	return err
+}
+
+// dropSlots ends a database's sessions and drops its logical slots: they count, and hold back the log, for the whole
+// server.
+func dropSlots(ctx context.Context, conn *pgx.Conn, name string) error {
 	for {
 		_, err := conn.Exec(ctx, `select pg_terminate_backend(pid) from pg_stat_activity where datname = $1`, name)
+		var left int
 		if err == nil {
 			_, err = conn.Exec(ctx, `select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = $1 and not active`, name)
 		}
 		if err == nil {
-			_, err = conn.Exec(ctx, "drop database if exists "+pgx.Identifier{name}.Sanitize()+" with (force)")
-		}
-		var pgErr *pgconn.PgError
-		if !errors.As(err, &pgErr) {
-			return err
+			err = conn.QueryRow(ctx, `select count(*) from pg_replication_slots where database = $1`, name).Scan(&left)
 		}
 		// A session on its way out can hold its slot for another moment (55006), or a slot can vanish between being
 		// seen and being dropped (42704).
-		if pgErr.Code != "55006" && pgErr.Code != "42704" {
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); err != nil && (!ok || pgErr.Code != "55006" && pgErr.Code != "42704") {
 			return err
 		}
+		if err == nil && left == 0 {
+			return nil
+		}
 		if err := waitABit(ctx); err != nil {
-			return errors.Join(err, pgErr)
+			return fmt.Errorf("%d replication slots of %s do not go: %w", left, name, err)
 		}
 	}
 }

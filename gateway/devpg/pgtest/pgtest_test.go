@@ -1,9 +1,15 @@
 package pgtest
 
 import (
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
 	"github.com/rouse-run/rouse/gateway/devpg"
@@ -96,4 +102,65 @@ func BenchmarkNew(b *testing.B) {
 		}
 	}
 	b.ReportMetric(cloning.Seconds()*1000/float64(b.N), "clone-ms/op")
+}
+
+// failing is a test that has failed, as far as cleanup can see.
+type failing struct {
+	testing.TB
+	cleanup []func()
+	said    []string
+}
+
+func (f *failing) Failed() bool     { return true }
+func (f *failing) Cleanup(c func()) { f.cleanup = append(f.cleanup, c) }
+func (f *failing) Logf(format string, args ...any) {
+	f.said = append(f.said, fmt.Sprintf(format, args...))
+}
+
+func TestDatabaseOfAFailedTestIsKeptWithoutItsSlots(t *testing.T) {
+	t.Parallel()
+	f := &failing{TB: t}
+	db := New(f)
+	db.Exec(t, `select pg_create_logical_replication_slot('slot_' || current_database(), 'pgoutput')`)
+	for _, c := range slices.Backward(f.cleanup) {
+		c()
+	}
+	if len(f.said) != 1 || !strings.Contains(f.said[0], db.DSN) {
+		t.Errorf("said %q", f.said)
+	}
+	var slots int
+	conn := db.Conn(t)
+	if err := conn.QueryRow(t.Context(), `select count(*) from pg_replication_slots where database = $1`, db.Name).Scan(&slots); err != nil || slots != 0 {
+		t.Errorf("%d slots, %v", slots, err)
+	}
+	t.Cleanup(func() { db.discard(t) })
+}
+
+func TestSweepTakesTheDatabasesOfDeadProcessesOnly(t *testing.T) {
+	t.Parallel()
+	alive := New(t)
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := alive.server.admin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	orphan := fmt.Sprintf("t_%d_orphan", gone.Process.Pid)
+	if err := clone(t.Context(), conn, orphan, "template1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := sweep(t.Context(), alive.server); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := conn.Query(t.Context(), `select datname from pg_database where datname = any($1)`, []string{orphan, alive.Name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(left) != 1 || left[0] != alive.Name {
+		t.Errorf("left %v, %v", left, err)
+	}
 }

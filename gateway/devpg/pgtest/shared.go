@@ -72,7 +72,7 @@ func joinShared(ctx context.Context, root string) (cluster, error) {
 		return cluster{}, err
 	}
 	if c, ok := readAdvert(ctx, root, idle.Advert); ok {
-		return c, nil
+		return c, sweep(ctx, c)
 	}
 	dir := filepath.Join(root, "pg")
 	opts := devpg.Options{Dir: dir, IdleStop: idle, Settings: fastSettings()}
@@ -130,6 +130,7 @@ func fastSettings() map[string]string {
 		"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off",
 		"checkpoint_timeout": "1h", "max_wal_size": "4GB",
 		"shared_buffers": "512MB", "max_connections": "400", "max_worker_processes": "16",
+		"max_wal_senders": "64", "max_replication_slots": "64",
 		// Test databases come and go by the hundred; their autovacuum is the tests' own business.
 		"autovacuum_naptime": "10s",
 		"log_min_messages":   "warning", "log_min_error_statement": "panic",
