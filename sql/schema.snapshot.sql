@@ -19,21 +19,31 @@ CREATE TYPE rouse.claim_answer AS (
 	minted uuid
 );
 
+CREATE DOMAIN rouse.claim_status AS text
+	CONSTRAINT claim_status_check CHECK ((VALUE = ANY (ARRAY['active'::text, 'released'::text, 'expired'::text, 'failed'::text])));
+
+CREATE DOMAIN rouse.consumer_state AS text
+	CONSTRAINT consumer_state_check CHECK ((VALUE = ANY (ARRAY['idle'::text, 'waking'::text, 'claimed'::text, 'stopped'::text])));
+
+CREATE DOMAIN rouse.entity_status AS text
+	CONSTRAINT entity_status_check CHECK ((VALUE = ANY (ARRAY['spawning'::text, 'running'::text, 'idle'::text, 'paused'::text, 'stopping'::text, 'stopped'::text, 'killed'::text])));
+
+CREATE DOMAIN rouse.wake_claim_status AS text
+	CONSTRAINT wake_claim_status_check CHECK ((VALUE = ANY (ARRAY['unclaimed'::text, 'claimed'::text, 'completed'::text, 'expired'::text])));
+
+CREATE DOMAIN rouse.wake_delivery_status AS text
+	CONSTRAINT wake_delivery_status_check CHECK ((VALUE = ANY (ARRAY['queued'::text, 'delivered'::text, 'failed'::text, 'superseded'::text])));
+
 CREATE TABLE rouse.consumers (
     id bigint NOT NULL,
     service_id integer NOT NULL,
     name text NOT NULL COLLATE pg_catalog."C",
     kind text NOT NULL,
     entity_url text COLLATE pg_catalog."C",
-    lifetime text DEFAULT 'repeating'::text NOT NULL,
-    claim_mode text DEFAULT 'pinned'::text NOT NULL,
-    handshake text DEFAULT 'direct'::text NOT NULL,
-    retry text DEFAULT 'rewake'::text NOT NULL,
-    wake_send text DEFAULT 'at_least_once'::text NOT NULL,
-    wake_done text DEFAULT 'on_claim'::text NOT NULL,
+    policy text DEFAULT 'electric'::text NOT NULL COLLATE pg_catalog."C",
     lease_ttl_ms integer DEFAULT 30000 NOT NULL,
     wake_ttl_ms integer DEFAULT 30000 NOT NULL,
-    state text DEFAULT 'idle'::text NOT NULL,
+    state rouse.consumer_state DEFAULT 'idle'::text NOT NULL,
     paused boolean DEFAULT false NOT NULL,
     epoch bigint DEFAULT 0 NOT NULL,
     wake_id uuid,
@@ -42,36 +52,29 @@ CREATE TABLE rouse.consumers (
     claim_id text,
     claimed_at timestamp with time zone,
     lease_expires_at timestamp with time zone,
+    told_at timestamp with time zone,
     due_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT consumers_claim_check CHECK (((state = 'claimed'::text) = (lease_expires_at IS NOT NULL))),
-    CONSTRAINT consumers_claim_mode_check CHECK ((claim_mode = ANY (ARRAY['pinned'::text, 'pool'::text, 'assigned'::text]))),
-    CONSTRAINT consumers_due_check CHECK (((state = ANY (ARRAY['waking'::text, 'claimed'::text])) = (due_at IS NOT NULL))),
-    CONSTRAINT consumers_handshake_check CHECK ((handshake = ANY (ARRAY['direct'::text, 'offer'::text]))),
-    CONSTRAINT consumers_kind_check CHECK ((kind = ANY (ARRAY['entity'::text, 'subscription'::text]))),
-    CONSTRAINT consumers_lease_ttl_ms_check CHECK (((lease_ttl_ms >= 100) AND (lease_ttl_ms <= 3600000))),
-    CONSTRAINT consumers_lifetime_check CHECK ((lifetime = ANY (ARRAY['repeating'::text, 'one_shot'::text]))),
-    CONSTRAINT consumers_policy_check CHECK (((NOT ((lifetime = 'repeating'::text) AND (retry = 'explicit'::text))) AND (NOT ((lifetime = 'one_shot'::text) AND (retry = 'rewake'::text))))),
-    CONSTRAINT consumers_retry_check CHECK ((retry = ANY (ARRAY['rewake'::text, 'explicit'::text, 'auto'::text]))),
-    CONSTRAINT consumers_state_check CHECK ((state = ANY (ARRAY['idle'::text, 'waking'::text, 'claimed'::text, 'stopped'::text]))),
-    CONSTRAINT consumers_wake_check CHECK (((state = ANY (ARRAY['waking'::text, 'claimed'::text])) = (wake_id IS NOT NULL))),
-    CONSTRAINT consumers_wake_done_check CHECK ((wake_done = ANY (ARRAY['on_claim'::text, 'on_consume'::text]))),
-    CONSTRAINT consumers_wake_send_check CHECK ((wake_send = ANY (ARRAY['at_least_once'::text, 'at_most_once'::text])))
+    CONSTRAINT consumers_state_check CHECK ((((wake_id IS NOT NULL) = ((state)::text = ANY (ARRAY['waking'::text, 'claimed'::text]))) AND ((lease_expires_at IS NOT NULL) = ((state)::text = 'claimed'::text)) AND ((due_at IS NOT NULL) OR ((state)::text <> ALL (ARRAY['waking'::text, 'claimed'::text])))))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05');
 
-COMMENT ON TABLE rouse.consumers IS 'What one holder at a time may hold: the RFC''s consumer mutex, with the policy that later lets one-shot work use it too.';
+COMMENT ON TABLE rouse.consumers IS 'What one holder at a time may hold: the RFC''s consumer mutex. Its policy lets one-shot work use the same mechanism.';
 
 COMMENT ON COLUMN rouse.consumers.epoch IS 'Fencing token. Minted with the wake, granted by the acquire, never reused.';
 
-COMMENT ON COLUMN rouse.consumers.due_at IS 'When claim_reap looks again: a lease''s end (pushed once a lease, not once a heartbeat) or an unclaimed wake''s redelivery.';
+COMMENT ON COLUMN rouse.consumers.runner_id IS 'The runner the current wake or claim is for.';
 
-CREATE FUNCTION rouse._claim_ack(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_now timestamp with time zone) RETURNS rouse.claim_answer
+COMMENT ON COLUMN rouse.consumers.told_at IS 'When the current wake was last told.';
+
+COMMENT ON COLUMN rouse.consumers.due_at IS 'When claim_reap looks again, at the latest: never after a lease''s end or an unclaimed wake''s redelivery, often before. Moved by claim_reap only, so that the hot path changes no indexed column.';
+
+CREATE FUNCTION rouse._claim_ack(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_now timestamp with time zone, p_wait boolean DEFAULT true) RETURNS rouse.claim_answer
     LANGUAGE plpgsql
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
-COMMENT ON FUNCTION rouse._claim_ack(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_now timestamp with time zone) IS 'Advances the cursor of the live claim at a chosen time.';
+COMMENT ON FUNCTION rouse._claim_ack(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_now timestamp with time zone, p_wait boolean) IS 'Advances the cursor of the live claim at a chosen time.';
 
 CREATE FUNCTION rouse._claim_acquire(p_consumer rouse.consumers, p_wake uuid, p_holder text, p_runner text, p_claim_id text, p_trusted boolean, p_proved boolean, p_now timestamp with time zone) RETURNS rouse.claim_answer
     LANGUAGE plpgsql
@@ -79,6 +82,13 @@ CREATE FUNCTION rouse._claim_acquire(p_consumer rouse.consumers, p_wake uuid, p_
     AS …;
 
 COMMENT ON FUNCTION rouse._claim_acquire(p_consumer rouse.consumers, p_wake uuid, p_holder text, p_runner text, p_claim_id text, p_trusted boolean, p_proved boolean, p_now timestamp with time zone) IS 'Decides an acquire on a locked consumer at a chosen time.';
+
+CREATE FUNCTION rouse._claim_advance(p_consumer rouse.consumers, p_acks jsonb, p_wait boolean, OUT outcome text, OUT acked jsonb) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._claim_advance(p_consumer rouse.consumers, p_acks jsonb, p_wait boolean, OUT outcome text, OUT acked jsonb) IS 'Moves the cursor of a locked consumer.';
 
 CREATE FUNCTION rouse._claim_apply(p_ops jsonb, p_wait boolean, p_now timestamp with time zone) RETURNS TABLE(ord integer, answer rouse.claim_answer)
     LANGUAGE plpgsql
@@ -92,19 +102,12 @@ CREATE FUNCTION rouse._claim_apply(p_ops jsonb, p_wait boolean, p_now timestamp 
 
 COMMENT ON FUNCTION rouse._claim_apply(p_ops jsonb, p_wait boolean, p_now timestamp with time zone) IS 'claim_apply at a chosen time, for tests.';
 
-CREATE FUNCTION rouse._claim_end(p_consumer rouse.consumers, p_status text, p_error text, p_now timestamp with time zone) RETURNS rouse.consumers
+CREATE FUNCTION rouse._claim_end(p_consumer rouse.consumers, p_status text, p_error text, p_acked jsonb, p_reason text, p_now timestamp with time zone) RETURNS uuid
     LANGUAGE plpgsql
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
-COMMENT ON FUNCTION rouse._claim_end(p_consumer rouse.consumers, p_status text, p_error text, p_now timestamp with time zone) IS 'Ends the live claim of a locked consumer.';
-
-CREATE FUNCTION rouse._claim_expire(p_consumer rouse.consumers, p_now timestamp with time zone) RETURNS uuid
-    LANGUAGE plpgsql
-    SET search_path TO 'rouse', 'pg_temp'
-    AS …;
-
-COMMENT ON FUNCTION rouse._claim_expire(p_consumer rouse.consumers, p_now timestamp with time zone) IS 'Ends a lapsed claim; mints the next wake if work is left.';
+COMMENT ON FUNCTION rouse._claim_end(p_consumer rouse.consumers, p_status text, p_error text, p_acked jsonb, p_reason text, p_now timestamp with time zone) IS 'Ends the live claim of a locked consumer.';
 
 CREATE FUNCTION rouse._claim_fence(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_now timestamp with time zone) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
@@ -134,12 +137,12 @@ CREATE FUNCTION rouse._claim_reap(p_limit integer, p_now timestamp with time zon
 
 COMMENT ON FUNCTION rouse._claim_reap(p_limit integer, p_now timestamp with time zone) IS 'Ends lapsed claims and redelivers unclaimed wakes at a chosen time.';
 
-CREATE FUNCTION rouse._claim_release(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_error text, p_now timestamp with time zone) RETURNS rouse.claim_answer
+CREATE FUNCTION rouse._claim_release(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_error text, p_now timestamp with time zone, p_wait boolean DEFAULT true) RETURNS rouse.claim_answer
     LANGUAGE plpgsql
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
-COMMENT ON FUNCTION rouse._claim_release(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_error text, p_now timestamp with time zone) IS 'Acks and ends the live claim at a chosen time.';
+COMMENT ON FUNCTION rouse._claim_release(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_error text, p_now timestamp with time zone, p_wait boolean) IS 'Acks and ends the live claim at a chosen time.';
 
 CREATE FUNCTION rouse._consumer_lock(p_consumer_id bigint, p_wait boolean) RETURNS rouse.consumers
     LANGUAGE plpgsql
@@ -194,18 +197,18 @@ CREATE FUNCTION rouse._dispatch_route(p_streams bigint[], p_positions bigint[], 
 
 COMMENT ON FUNCTION rouse._dispatch_route(p_streams bigint[], p_positions bigint[], p_now timestamp with time zone) IS 'dispatch_route at a chosen time, for tests.';
 
-CREATE FUNCTION rouse._entity_finish_stopping(p_consumer rouse.consumers, p_now timestamp with time zone) RETURNS boolean
+CREATE FUNCTION rouse._entity_close(p_consumer rouse.consumers, p_now timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
-COMMENT ON FUNCTION rouse._entity_finish_stopping(p_consumer rouse.consumers, p_now timestamp with time zone) IS 'Completes a requested stop when the claim ends.';
+COMMENT ON FUNCTION rouse._entity_close(p_consumer rouse.consumers, p_now timestamp with time zone) IS 'Completes a requested stop when the claim ends.';
 
 CREATE TABLE rouse.entities (
     service_id integer NOT NULL,
     url text NOT NULL COLLATE pg_catalog."C",
     type text NOT NULL COLLATE pg_catalog."C",
-    status text DEFAULT 'idle'::text NOT NULL,
+    status rouse.entity_status DEFAULT 'idle'::text NOT NULL,
     dispatch_policy jsonb,
     tags jsonb DEFAULT '{}'::jsonb NOT NULL,
     spawn_args jsonb DEFAULT '{}'::jsonb NOT NULL,
@@ -217,8 +220,7 @@ CREATE TABLE rouse.entities (
     state_schemas jsonb,
     consumer_id bigint NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT entities_status_check CHECK ((status = ANY (ARRAY['spawning'::text, 'running'::text, 'idle'::text, 'paused'::text, 'stopping'::text, 'stopped'::text, 'killed'::text])))
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.02');
 
@@ -279,6 +281,8 @@ COMMENT ON FUNCTION rouse._stream_chain(p_stream_id bigint, p_hi bigint) IS 'The
 CREATE FUNCTION rouse._stream_create(p_service integer, p_path text, p_content_type text, p_ttl_seconds bigint, p_expires_at timestamp with time zone, p_closed boolean, p_payload bytea, p_count integer, p_stamps integer[], p_fork_path text, p_fork_offset bigint, p_fork_sub bigint, p_kind text, p_owner text, p_consumer_id bigint, p_now timestamp with time zone) RETURNS TABLE(outcome text, stream_id bigint, tail bigint, closed boolean, content_type text)
     LANGUAGE plpgsql
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     SET lock_timeout TO '5s'
     AS …;
 
@@ -287,14 +291,18 @@ COMMENT ON FUNCTION rouse._stream_create(p_service integer, p_path text, p_conte
 CREATE FUNCTION rouse._stream_delete(p_service integer, p_path text, p_internal boolean, p_now timestamp with time zone) RETURNS TABLE(outcome text, stream_id bigint)
     LANGUAGE plpgsql
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     SET lock_timeout TO '5s'
     AS …;
 
 COMMENT ON FUNCTION rouse._stream_delete(p_service integer, p_path text, p_internal boolean, p_now timestamp with time zone) IS 'stream_delete with a chosen time, for tests.';
 
 CREATE FUNCTION rouse._stream_head(p_service integer, p_path text, p_now timestamp with time zone) RETURNS TABLE(outcome text, stream_id bigint, kind text, owner text, content_type text, tail bigint, closed boolean, ttl_seconds bigint, expires_at timestamp with time zone)
-    LANGUAGE sql STABLE
+    LANGUAGE plpgsql STABLE
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse._stream_head(p_service integer, p_path text, p_now timestamp with time zone) IS 'stream_head with a chosen time, for tests.';
@@ -302,6 +310,8 @@ COMMENT ON FUNCTION rouse._stream_head(p_service integer, p_path text, p_now tim
 CREATE FUNCTION rouse._stream_purge(p_limit integer, p_now timestamp with time zone) RETURNS TABLE(expired integer, messages integer, streams integer)
     LANGUAGE plpgsql
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse._stream_purge(p_limit integer, p_now timestamp with time zone) IS 'stream_purge with a chosen time, for tests.';
@@ -319,7 +329,6 @@ CREATE FUNCTION rouse._stream_read(p_service integer, p_path text, p_stream_id b
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
-    SET enable_sort TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse._stream_read(p_service integer, p_path text, p_stream_id bigint, p_from bigint, p_max_bytes integer, p_max_rows integer, p_now timestamp with time zone) IS 'stream_read with a chosen time, for tests.';
@@ -327,6 +336,8 @@ COMMENT ON FUNCTION rouse._stream_read(p_service integer, p_path text, p_stream_
 CREATE FUNCTION rouse._stream_retire(p_stream_id bigint, p_now timestamp with time zone) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse._stream_retire(p_stream_id bigint, p_now timestamp with time zone) IS 'Deletes a locked stream: softly while forks read from it, else for good, and then soft-deleted sources without forks too.';
@@ -340,6 +351,8 @@ COMMENT ON FUNCTION rouse._stream_slide(p_expires_at timestamp with time zone, p
 CREATE FUNCTION rouse._stream_touch(p_stream_id bigint, p_now timestamp with time zone) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse._stream_touch(p_stream_id bigint, p_now timestamp with time zone) IS 'stream_touch with a chosen time, for tests.';
@@ -451,6 +464,13 @@ CREATE FUNCTION rouse.claim_release(p_service_id integer, p_consumer text, p_epo
 
 COMMENT ON FUNCTION rouse.claim_release(p_service_id integer, p_consumer text, p_epoch bigint, p_wake uuid, p_acks jsonb, p_error text) IS 'Gives a mutex back: released, stale, lease_expired, invalid_offset, unknown_stream, not_found.';
 
+CREATE FUNCTION rouse.consumer_get(p_service_id integer, p_name text) RETURNS TABLE(name text, kind text, entity_url text, created_by text, state text, paused boolean, epoch bigint, wake_id text, holder text, runner_id text, lease_ms bigint, pending boolean, streams jsonb)
+    LANGUAGE sql STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.consumer_get(p_service_id integer, p_name text) IS 'A mutex with its cursor, without tokens.';
+
 CREATE FUNCTION rouse.delivery_result(p_service_id integer, p_wake_id uuid, p_attempt integer, p_outcome text, p_retry_ms bigint, p_status_code integer, p_error text) RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'rouse', 'pg_temp'
@@ -502,7 +522,7 @@ CREATE TABLE rouse.consumer_claims (
     runner_id text COLLATE pg_catalog."C",
     holder text,
     claim_id text,
-    status text NOT NULL,
+    status rouse.claim_status NOT NULL,
     claimed_at timestamp with time zone NOT NULL,
     last_heartbeat_at timestamp with time zone,
     lease_expires_at timestamp with time zone,
@@ -510,8 +530,7 @@ CREATE TABLE rouse.consumer_claims (
     acked_streams jsonb,
     next_wake boolean,
     error text,
-    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT consumer_claims_status_check CHECK ((status = ANY (ARRAY['active'::text, 'released'::text, 'expired'::text, 'failed'::text])))
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05');
 
@@ -624,10 +643,9 @@ CREATE TABLE rouse.streams (
     fork_sub bigint,
     deleted_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT streams_actionable_check CHECK ((actionable <= tail)),
     CONSTRAINT streams_fork_check CHECK (((forked_from IS NULL) = (fork_at IS NULL))),
     CONSTRAINT streams_kind_check CHECK ((kind = ANY (ARRAY['app'::text, 'entity'::text, 'error'::text, 'wake'::text]))),
-    CONSTRAINT streams_tail_check CHECK (((tail >= head) AND (head >= 0)))
+    CONSTRAINT streams_tail_check CHECK (((tail >= head) AND (head >= 0) AND (actionable <= tail)))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05');
 
@@ -660,8 +678,8 @@ CREATE VIEW rouse.entity_display AS
             ELSE 'offline'::text
         END AS runner_liveness,
         CASE
-            WHEN (e.status = ANY (ARRAY['killed'::text, 'stopped'::text, 'stopping'::text, 'paused'::text, 'spawning'::text])) THEN e.status
-            WHEN (e.status = 'running'::text) THEN 'running'::text
+            WHEN ((e.status)::text = ANY (ARRAY['killed'::text, 'stopped'::text, 'stopping'::text, 'paused'::text, 'spawning'::text])) THEN (e.status)::text
+            WHEN ((e.status)::text = 'running'::text) THEN 'running'::text
             WHEN (p.pending AND (r.id IS NOT NULL) AND (NOT l.online)) THEN 'waiting_for_runner'::text
             WHEN (p.pending AND (r.id IS NOT NULL)) THEN 'runner_syncing'::text
             WHEN (p.pending AND (t.target_type IS NULL)) THEN 'no_target'::text
@@ -670,13 +688,13 @@ CREATE VIEW rouse.entity_display AS
             ELSE 'waiting_for_input'::text
         END AS code,
         CASE
-            WHEN (e.status = 'killed'::text) THEN 'Killed'::text
-            WHEN (e.status = 'stopped'::text) THEN 'Stopped'::text
-            WHEN (e.status = 'stopping'::text) THEN 'Stopping...'::text
-            WHEN (e.status = 'paused'::text) THEN 'Paused'::text
-            WHEN (e.status = 'spawning'::text) THEN 'Starting...'::text
-            WHEN ((e.status = 'running'::text) AND (r.label IS NOT NULL)) THEN ('Running on '::text || r.label)
-            WHEN (e.status = 'running'::text) THEN 'Running'::text
+            WHEN ((e.status)::text = 'killed'::text) THEN 'Killed'::text
+            WHEN ((e.status)::text = 'stopped'::text) THEN 'Stopped'::text
+            WHEN ((e.status)::text = 'stopping'::text) THEN 'Stopping...'::text
+            WHEN ((e.status)::text = 'paused'::text) THEN 'Paused'::text
+            WHEN ((e.status)::text = 'spawning'::text) THEN 'Starting...'::text
+            WHEN (((e.status)::text = 'running'::text) AND (r.label IS NOT NULL)) THEN ('Running on '::text || r.label)
+            WHEN ((e.status)::text = 'running'::text) THEN 'Running'::text
             WHEN (p.pending AND (r.id IS NOT NULL) AND (NOT l.online)) THEN 'Waiting for runner...'::text
             WHEN (p.pending AND (r.id IS NOT NULL)) THEN 'Runner syncing pending work...'::text
             WHEN (p.pending AND (t.target_type IS NULL)) THEN 'Waiting for a dispatch target'::text
@@ -746,12 +764,12 @@ CREATE FUNCTION rouse.entity_signal(p_service_id integer, p_url text, p_principa
 
 COMMENT ON FUNCTION rouse.entity_signal(p_service_id integer, p_url text, p_principal text, p_signal text, p_key text, p_reason text, p_payload jsonb) IS 'Signals an entity.';
 
-CREATE FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean, p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb, p_created text, p_message text) RETURNS TABLE(outcome text, txid bigint, entity rouse.entities)
+CREATE FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean, p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb, p_created text, p_message text, p_lease_ms integer DEFAULT 30000, p_wake_ms integer DEFAULT 30000) RETURNS TABLE(outcome text, txid bigint, entity rouse.entities)
     LANGUAGE plpgsql
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
-COMMENT ON FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean, p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb, p_created text, p_message text) IS 'Makes an entity with its stream, mutex, cursor and dispatch state in one transaction.';
+COMMENT ON FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean, p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb, p_created text, p_message text, p_lease_ms integer, p_wake_ms integer) IS 'Makes an entity with its stream, mutex, cursor and dispatch state in one transaction.';
 
 CREATE FUNCTION rouse.entity_tag_put(p_service_id integer, p_url text, p_principal text, p_key text, p_value text, p_event text) RETURNS TABLE(outcome text, txid bigint, entity rouse.entities)
     LANGUAGE plpgsql
@@ -828,16 +846,14 @@ CREATE TABLE rouse.wake_notifications (
     runner_wake_stream text COLLATE pg_catalog."C",
     runner_wake_stream_offset text,
     notification_public jsonb NOT NULL,
-    delivery_status text DEFAULT 'queued'::text NOT NULL,
-    claim_status text DEFAULT 'unclaimed'::text NOT NULL,
+    delivery_status rouse.wake_delivery_status DEFAULT 'queued'::text NOT NULL,
+    claim_status rouse.wake_claim_status DEFAULT 'unclaimed'::text NOT NULL,
     attempts integer DEFAULT 0 NOT NULL,
     next_attempt_at timestamp with time zone,
     created_at timestamp with time zone NOT NULL,
     delivered_at timestamp with time zone,
     claimed_at timestamp with time zone,
-    resolved_at timestamp with time zone,
-    CONSTRAINT wake_notifications_claim_status_check CHECK ((claim_status = ANY (ARRAY['unclaimed'::text, 'claimed'::text, 'completed'::text, 'expired'::text]))),
-    CONSTRAINT wake_notifications_delivery_status_check CHECK ((delivery_status = ANY (ARRAY['queued'::text, 'delivered'::text, 'failed'::text, 'superseded'::text])))
+    resolved_at timestamp with time zone
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05');
 
@@ -950,7 +966,7 @@ CREATE FUNCTION rouse.stream_delete(p_service integer, p_path text, p_internal b
 COMMENT ON FUNCTION rouse.stream_delete(p_service integer, p_path text, p_internal boolean) IS 'Deletes a stream, softly while forks read from it.';
 
 CREATE FUNCTION rouse.stream_head(p_service integer, p_path text) RETURNS TABLE(outcome text, stream_id bigint, kind text, owner text, content_type text, tail bigint, closed boolean, ttl_seconds bigint, expires_at timestamp with time zone)
-    LANGUAGE sql STABLE
+    LANGUAGE plpgsql STABLE
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
@@ -1030,6 +1046,29 @@ ALTER TABLE ONLY rouse.messages ALTER COLUMN payload SET COMPRESSION lz4;
 COMMENT ON TABLE rouse.messages IS 'One append, one row; position = bytes of the stream up to and including this append. JSON arrays are stored flattened: messages joined by commas, count of them.';
 
 COMMENT ON COLUMN rouse.messages.stamps IS 'Byte positions in payload right after "headers":{ of State Protocol messages, where a read splices in their offset.';
+
+CREATE TABLE rouse.policies (
+    name text NOT NULL COLLATE pg_catalog."C",
+    lifetime text NOT NULL,
+    claim_mode text NOT NULL,
+    handshake text NOT NULL,
+    retry text NOT NULL,
+    late_upload text NOT NULL,
+    events text NOT NULL,
+    wake_send text NOT NULL,
+    wake_done text NOT NULL,
+    CONSTRAINT policies_claim_mode_check CHECK ((claim_mode = ANY (ARRAY['pinned'::text, 'pool'::text, 'assigned'::text]))),
+    CONSTRAINT policies_events_check CHECK ((events = ANY (ARRAY['free'::text, 'gap_free'::text]))),
+    CONSTRAINT policies_handshake_check CHECK ((handshake = ANY (ARRAY['direct'::text, 'offer'::text]))),
+    CONSTRAINT policies_late_upload_check CHECK ((late_upload = ANY (ARRAY['never'::text, 'reconcile'::text, 'grant'::text]))),
+    CONSTRAINT policies_lifetime_check CHECK ((lifetime = ANY (ARRAY['repeating'::text, 'one_shot'::text]))),
+    CONSTRAINT policies_retry_check CHECK ((retry = ANY (ARRAY['rewake'::text, 'explicit'::text, 'auto'::text]))),
+    CONSTRAINT policies_sense_check CHECK (((NOT ((lifetime = 'repeating'::text) AND (retry = 'explicit'::text))) AND (NOT ((lifetime = 'one_shot'::text) AND (retry = 'rewake'::text))) AND (NOT ((late_upload = 'grant'::text) AND (events = 'free'::text))))),
+    CONSTRAINT policies_wake_done_check CHECK ((wake_done = ANY (ARRAY['on_claim'::text, 'on_consume'::text]))),
+    CONSTRAINT policies_wake_send_check CHECK ((wake_send = ANY (ARRAY['at_least_once'::text, 'at_most_once'::text])))
+);
+
+COMMENT ON TABLE rouse.policies IS 'How a mutex of a kind behaves. Rows are never changed, only added: a consumer keeps the policy it was made with.';
 
 CREATE TABLE rouse.producers (
     stream_id bigint NOT NULL,
@@ -1134,6 +1173,9 @@ ALTER TABLE ONLY rouse.entity_types
 ALTER TABLE ONLY rouse.messages
     ADD CONSTRAINT messages_pkey PRIMARY KEY (stream_id, "position");
 
+ALTER TABLE ONLY rouse.policies
+    ADD CONSTRAINT policies_pkey PRIMARY KEY (name);
+
 ALTER TABLE ONLY rouse.producers
     ADD CONSTRAINT producers_pkey PRIMARY KEY (stream_id, producer_id);
 
@@ -1172,15 +1214,13 @@ ALTER TABLE ONLY rouse.wake_notifications
 
 CREATE INDEX audit_log_resource_idx ON rouse.audit_log USING btree (resource, service_id, id);
 
-CREATE UNIQUE INDEX consumer_claims_active_idx ON rouse.consumer_claims USING btree (consumer_id, service_id) WHERE (status = 'active'::text);
+CREATE UNIQUE INDEX consumer_claims_active_idx ON rouse.consumer_claims USING btree (consumer_id, service_id) WHERE ((status)::text = 'active'::text);
 
-CREATE INDEX consumer_claims_entity_url_idx ON rouse.consumer_claims USING btree (entity_url, service_id, epoch);
+CREATE INDEX consumer_claims_runner_id_active_idx ON rouse.consumer_claims USING btree (runner_id) WHERE (((status)::text = 'active'::text) AND (runner_id IS NOT NULL));
 
 CREATE INDEX consumer_streams_stream_id_idx ON rouse.consumer_streams USING btree (stream_id);
 
 CREATE INDEX consumers_due_at_idx ON rouse.consumers USING btree (due_at) WHERE (due_at IS NOT NULL);
-
-CREATE INDEX consumers_runner_id_claimed_idx ON rouse.consumers USING btree (runner_id, service_id) WHERE (state = 'claimed'::text);
 
 CREATE INDEX entities_created_at_idx ON rouse.entities USING btree (created_at DESC, url);
 
@@ -1196,19 +1236,20 @@ CREATE INDEX streams_pending_idx ON rouse.streams USING btree (id) WHERE pending
 
 CREATE INDEX streams_retired_idx ON rouse.streams USING btree (id) WHERE (path IS NULL);
 
-CREATE UNIQUE INDEX wake_notifications_consumer_id_open_idx ON rouse.wake_notifications USING btree (consumer_id, service_id) WHERE (resolved_at IS NULL);
-
-CREATE INDEX wake_notifications_entity_url_idx ON rouse.wake_notifications USING btree (entity_url, service_id, epoch);
+CREATE INDEX wake_notifications_consumer_id_idx ON rouse.wake_notifications USING btree (consumer_id, epoch);
 
 CREATE INDEX wake_notifications_next_attempt_at_idx ON rouse.wake_notifications USING btree (next_attempt_at) WHERE (next_attempt_at IS NOT NULL);
 
-CREATE INDEX wake_notifications_target_runner_id_open_idx ON rouse.wake_notifications USING btree (target_runner_id, service_id) WHERE ((resolved_at IS NULL) AND (claim_status = 'unclaimed'::text) AND (target_runner_id IS NOT NULL));
+CREATE INDEX wake_notifications_target_runner_id_open_idx ON rouse.wake_notifications USING btree (target_runner_id, created_at) WHERE ((resolved_at IS NULL) AND (target_runner_id IS NOT NULL));
 
 ALTER TABLE ONLY rouse.consumer_streams
     ADD CONSTRAINT consumer_streams_consumer_id_fkey FOREIGN KEY (consumer_id) REFERENCES rouse.consumers(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY rouse.consumer_streams
     ADD CONSTRAINT consumer_streams_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id);
+
+ALTER TABLE ONLY rouse.consumers
+    ADD CONSTRAINT consumers_policy_fkey FOREIGN KEY (policy) REFERENCES rouse.policies(name);
 
 ALTER TABLE ONLY rouse.entities
     ADD CONSTRAINT entities_service_id_fkey FOREIGN KEY (service_id) REFERENCES rouse.services(id);
