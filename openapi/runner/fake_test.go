@@ -68,7 +68,7 @@ type fakeConsumer struct {
 
 func newFake(t *testing.T) *fake {
 	f := &fake{t: t, changed: make(chan struct{}), streams: map[string]*fakeStream{}, subject: map[string]*fakeConsumer{},
-		lease: 1500 * time.Millisecond, born: "b1", status: map[string]int{}, meddle: func(string, *http.Request) fault { return none }}
+		lease: 1500 * time.Millisecond, born: "2026-01-01T00:00:00Z", status: map[string]int{}, meddle: func(string, *http.Request) fault { return none }}
 	f.srv = httptest.NewServer(f)
 	t.Cleanup(func() {
 		f.srv.CloseClientConnections()

@@ -13,7 +13,7 @@ type gateway interface {
 	register(ctx context.Context, reg Registration) error
 	lookup(ctx context.Context) (registered, error)
 	// alive extends the runner's liveness lease; offset is its cursor.
-	alive(ctx context.Context, lease time.Duration, offset string, diagnostics map[string]any) error
+	alive(ctx context.Context, lease time.Duration, offset string) error
 
 	// tail opens the live stream, read the pages before its end.
 	tail(ctx context.Context, path, offset, cursor string) (*http.Response, error)

@@ -64,7 +64,7 @@ func TestWorksOneWake(t *testing.T) {
 			t.Errorf("events: %+v %+v", claimed, done)
 		}
 		cur, err := dir.Load("r1", f.srv.URL+" default")
-		if err != nil || cur.Offset != offset(1) || cur.Born != `"b1"` {
+		if err != nil || cur.Offset != offset(1) || cur.Born != "2026-01-01T00:00:00Z" {
 			t.Errorf("cursor %+v, %v", cur, err)
 		}
 	}
@@ -575,7 +575,7 @@ func TestCursors(t *testing.T) {
 
 	// The cursor of another wake stream counts for nothing.
 	f.mu.Lock()
-	f.born = "b2"
+	f.born = "2026-02-02T00:00:00Z"
 	f.streams[wakePath] = nil
 	f.mu.Unlock()
 	f.send("/t/3", "x")
@@ -584,7 +584,7 @@ func TestCursors(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	_ = r.end()
-	if c, err := dir.Load("r1", key); err != nil || c.Born != `"b2"` || c.Offset != offset(1) {
+	if c, err := dir.Load("r1", key); err != nil || c.Born != "2026-02-02T00:00:00Z" || c.Offset != offset(1) {
 		t.Errorf("%+v %v", c, err)
 	}
 

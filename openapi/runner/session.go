@@ -118,7 +118,7 @@ func (s *session) introduce(ctx context.Context) error {
 		s.queue.forget()
 	}
 	s.path = known.WakeStream
-	if err := s.gw.alive(ctx, 3*s.r.cfg.Liveness, offset, nil); err != nil {
+	if err := s.gw.alive(ctx, 3*s.r.cfg.Liveness, offset); err != nil {
 		return err
 	}
 	s.gate.open()
@@ -200,7 +200,7 @@ func (s *session) live(ctx context.Context) {
 	for s.gate.wait(ctx, wait) {
 		one, cancel := context.WithTimeout(ctx, min(s.r.cfg.Timeout, s.r.cfg.Liveness))
 		_, offset := s.progress.at()
-		err := s.gw.alive(one, 3*s.r.cfg.Liveness, offset, nil)
+		err := s.gw.alive(one, 3*s.r.cfg.Liveness, offset)
 		cancel()
 		if err == nil {
 			s.gate.open()
@@ -222,7 +222,7 @@ func (s *session) farewell() {
 	ctx, cancel := context.WithTimeout(s.base, time.Second)
 	defer cancel()
 	_, offset := s.progress.at()
-	_ = s.gw.alive(ctx, time.Second, offset, nil)
+	_ = s.gw.alive(ctx, time.Second, offset)
 }
 
 // saveEvery is the least time between two writes of the cursor.

@@ -5,115 +5,77 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/rouse-run/rouse/openapi/client"
 	"github.com/rouse-run/rouse/openapi/runner/call"
 )
 
+// wire speaks to a server through the generated client.
 type wire struct {
-	srv  Server
-	id   string
-	http *http.Client
+	id string
+	c  *client.Client
 }
 
-func dial(s Server, c Config) (gateway, error) {
-	h := s.HTTP
-	if h == nil {
-		h = &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
-	}
-	return &wire{srv: s, id: c.ID, http: h}, nil
+var _ gateway = (*wire)(nil)
+
+func dial(s Server, cfg Config) (gateway, error) {
+	c, err := s.Client()
+	return &wire{id: cfg.ID, c: c}, err
 }
 
-func (w *wire) do(ctx context.Context, method, path string, query url.Values, body any, header ...string) (*http.Response, error) {
-	var raw []byte
-	switch b := body.(type) {
-	case nil:
-	case []byte:
-		raw = b
-	case json.RawMessage:
-		raw = b
-	default:
-		raw, _ = json.Marshal(b)
-	}
-	u, err := url.Parse(w.srv.URL)
-	if err != nil {
-		return nil, err
-	}
-	u.Path = strings.TrimRight(u.Path, "/") + path
-	q := u.Query()
-	for k, v := range query {
-		q[k] = v
-	}
-	if w.srv.Service != "" {
-		q.Set("service", w.srv.Service)
-	}
-	u.RawQuery = q.Encode()
-	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(raw))
-	if err != nil {
-		return nil, err
-	}
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	if w.srv.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+w.srv.Token)
-	}
-	if w.srv.Principal != "" {
-		req.Header.Set("Electric-Principal", w.srv.Principal)
-	}
+// name tells the server which runner it is that calls.
+func (w *wire) name(_ context.Context, req *http.Request) error {
 	req.Header.Set("Electric-Runner-Id", w.id)
-	for i := 0; i+1 < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	return w.http.Do(req)
+	return nil
 }
 
 func (w *wire) register(ctx context.Context, reg Registration) error {
-	body := map[string]any{"id": w.id, "label": reg.Label}
+	body := client.RunnerRegister{ID: w.id, Label: reg.Label}
 	if reg.Kind != "" {
-		body["kind"] = reg.Kind
+		kind := client.RunnerRegisterKind(reg.Kind)
+		body.Kind = &kind
 	}
-	if reg.Capacity > 0 {
-		body["capacity"] = reg.Capacity
+	if n := int32(min(reg.Capacity, 1024)); n > 0 {
+		body.Capacity = &n
 	}
-	resp, err := w.do(ctx, http.MethodPost, "/_electric/runners", nil, body)
+	resp, err := w.c.RegisterRunner(ctx, nil, body)
 	return call.Decode(resp, err, nil)
 }
 
 func (w *wire) lookup(ctx context.Context) (registered, error) {
-	var r struct {
-		WakeStream  string `json:"wake_stream"`
-		CreatedAt   any    `json:"created_at"`
-		AdminStatus string `json:"admin_status"`
-	}
-	resp, err := w.do(ctx, http.MethodGet, "/_electric/runners/"+w.id, nil, nil)
+	var r client.Runner
+	resp, err := w.c.GetRunner(ctx, w.id, nil)
 	err = call.Decode(resp, err, &r)
-	born, _ := json.Marshal(r.CreatedAt)
-	return registered{WakeStream: r.WakeStream, Born: string(born), Enabled: r.AdminStatus != "disabled"}, err
+	return registered{WakeStream: r.WakeStream, Born: r.CreatedAt.UTC().Format(time.RFC3339Nano), Enabled: r.AdminStatus != client.RunnerAdminStatusDisabled}, err
 }
 
-func (w *wire) alive(ctx context.Context, lease time.Duration, offset string, diagnostics map[string]any) error {
-	body := map[string]any{"lease_ms": lease.Milliseconds(), "wake_stream_offset": offset}
-	if diagnostics != nil {
-		body["diagnostics"] = diagnostics
+func (w *wire) alive(ctx context.Context, lease time.Duration, offset string) error {
+	ms := min(lease, time.Hour).Milliseconds()
+	body := client.RunnerHeartbeat{LeaseMs: &ms}
+	if offset != "" && offset != "-1" {
+		body.WakeStreamOffset = &offset
 	}
-	resp, err := w.do(ctx, http.MethodPost, "/_electric/runners/"+w.id+"/heartbeat", nil, body)
+	resp, err := w.c.HeartbeatRunner(ctx, w.id, nil, body)
 	return call.Decode(resp, err, nil)
 }
 
+// streamName is a path as the client wants it.
+func streamName(path string) string { return strings.TrimLeft(path, "/") }
+
 func (w *wire) tail(ctx context.Context, path, offset, cursor string) (*http.Response, error) {
-	q := url.Values{"offset": {offset}, "live": {"sse"}}
+	sse := client.Sse
+	params := client.ReadStreamParams{Offset: &offset, Live: &sse}
 	if cursor != "" {
-		q.Set("cursor", cursor)
+		params.Cursor = &cursor
 	}
-	return w.do(ctx, http.MethodGet, path, q, nil)
+	return w.c.ReadStream(ctx, streamName(path), &params)
 }
 
 func (w *wire) read(ctx context.Context, path, offset string) (page, error) {
-	resp, err := w.do(ctx, http.MethodGet, path, url.Values{"offset": {offset}}, nil)
+	resp, err := w.c.ReadStream(ctx, streamName(path), &client.ReadStreamParams{Offset: &offset})
 	var p page
 	if err := call.Decode(resp, err, &p.messages); err != nil {
 		return page{}, err
@@ -124,75 +86,85 @@ func (w *wire) read(ctx context.Context, path, offset string) (page, error) {
 }
 
 func (w *wire) append(ctx context.Context, path string, body []byte, token string, p producer) error {
-	resp, err := w.do(ctx, http.MethodPost, path, nil, body, "Electric-Claim-Token", token, "Producer-Id", p.id,
-		"Producer-Epoch", strconv.FormatInt(p.epoch, 10), "Producer-Seq", strconv.FormatInt(p.seq, 10))
+	epoch, seq := strconv.FormatInt(p.epoch, 10), strconv.FormatInt(p.seq, 10)
+	resp, err := w.c.AppendToStreamWithBody(ctx, streamName(path), &client.AppendToStreamParams{
+		ElectricClaimToken: &token, ProducerID: &p.id, ProducerEpoch: &epoch, ProducerSeq: &seq,
+	}, "application/json", bytes.NewReader(body), w.name)
 	return call.Decode(resp, err, nil)
 }
 
-type holdAnswer struct {
-	LeaseMS      int64           `json:"lease_ms"`
-	ClaimToken   string          `json:"claimToken"`
-	WriteToken   string          `json:"writeToken"`
-	NextWake     bool            `json:"next_wake"`
-	Done         bool            `json:"done"`
-	Notification json.RawMessage `json:"-"`
-}
-
-func (a holdAnswer) grant() grant {
-	return grant{lease: time.Duration(a.LeaseMS) * time.Millisecond, token: a.ClaimToken, writeToken: a.WriteToken}
-}
-
 func (w *wire) claim(ctx context.Context, entry json.RawMessage, claimID string) (grant, bool, error) {
+	// The entry goes back as it came, but for what only its callback needs to see.
 	var body map[string]json.RawMessage
 	if err := json.Unmarshal(entry, &body); err != nil {
 		return grant{}, false, err
 	}
 	delete(body, "claimToken")
 	body["claimId"], _ = json.Marshal(claimID)
-	resp, err := w.do(ctx, http.MethodPost, "/_electric/runners/"+w.id+"/claim", nil, body)
-	raw, err := call.Bytes(resp, err)
-	if err != nil || len(raw) == 0 {
+	raw, err := json.Marshal(body)
+	if err != nil {
 		return grant{}, false, err
 	}
-	var a holdAnswer
-	if err := json.Unmarshal(raw, &a); err != nil {
+	resp, err := w.c.ClaimForRunnerWithBody(ctx, w.id, nil, "application/json", bytes.NewReader(raw), w.name)
+	notification, err := call.Bytes(resp, err)
+	if err != nil || len(notification) == 0 {
 		return grant{}, false, err
 	}
-	g := a.grant()
-	g.notification = raw
-	return g, !a.Done, nil
+	var n client.WakeNotification
+	if err := json.Unmarshal(notification, &n); err != nil {
+		return grant{}, false, err
+	}
+	g := grant{lease: milliseconds(n.LeaseMs), token: value(n.ClaimToken), writeToken: value(n.WriteToken), notification: notification}
+	return g, !value(n.Done), nil
 }
 
-func (w *wire) callback(ctx context.Context, wakeID, token string, body any) (holdAnswer, error) {
-	var a holdAnswer
-	resp, err := w.do(ctx, http.MethodPost, "/_electric/wake-callbacks/"+wakeID, nil, body, "Electric-Claim-Token", token)
+func (w *wire) callback(ctx context.Context, wakeID, token string, body client.WakeCallback) (client.CallbackAnswer, error) {
+	var a client.CallbackAnswer
+	resp, err := w.c.WakeCallback(ctx, wakeID, &client.WakeCallbackParams{ElectricClaimToken: &token}, body, w.name)
 	err = call.Decode(resp, err, &a)
 	return a, err
 }
 
 func (w *wire) acquire(ctx context.Context, wakeID string, epoch int64, token, claimID string) (grant, error) {
-	a, err := w.callback(ctx, wakeID, token, map[string]any{"epoch": epoch, "wakeId": wakeID, "claimId": claimID})
-	return a.grant(), err
+	return granted(w.callback(ctx, wakeID, token, client.WakeCallback{Epoch: &epoch, WakeID: &wakeID, ClaimID: &claimID}))
 }
 
 func (w *wire) heartbeat(ctx context.Context, h hold) (grant, error) {
-	a, err := w.callback(ctx, h.wakeID, h.token, map[string]any{"epoch": h.epoch})
-	return a.grant(), err
+	return granted(w.callback(ctx, h.wakeID, h.token, client.WakeCallback{Epoch: &h.epoch}))
 }
 
 func (w *wire) ack(ctx context.Context, h hold, acks []Position) (grant, error) {
-	a, err := w.callback(ctx, h.wakeID, h.token, map[string]any{"epoch": h.epoch, "acks": acks})
-	return a.grant(), err
+	return granted(w.callback(ctx, h.wakeID, h.token, client.WakeCallback{Epoch: &h.epoch, Acks: acksOf(acks)}))
 }
 
 func (w *wire) release(ctx context.Context, h hold, acks []Position, failure *string) (bool, error) {
-	body := map[string]any{"epoch": h.epoch, "acks": acks, "done": true}
-	if acks == nil {
-		body["acks"] = []Position{}
+	done := true
+	a, err := w.callback(ctx, h.wakeID, h.token, client.WakeCallback{Epoch: &h.epoch, Acks: acksOf(acks), Done: &done, Error: failure})
+	return value(a.NextWake), err
+}
+
+func acksOf(acks []Position) *[]client.AckBody {
+	out := make([]client.AckBody, len(acks))
+	for i, a := range acks {
+		out[i] = client.AckBody{Path: &a.Path, Offset: a.Offset}
 	}
-	if failure != nil {
-		body["error"] = *failure
+	return &out
+}
+
+func granted(a client.CallbackAnswer, err error) (grant, error) {
+	g := grant{lease: milliseconds(a.LeaseMs), token: value(a.ClaimToken), writeToken: value(a.WriteToken)}
+	if g.token == "" {
+		g.token = value(a.Token)
 	}
-	a, err := w.callback(ctx, h.wakeID, h.token, body)
-	return a.NextWake, err
+	return g, err
+}
+
+func milliseconds(ms *int64) time.Duration { return time.Duration(value(ms)) * time.Millisecond }
+
+// value is what p points to, or the zero value.
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
 }
