@@ -21,6 +21,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/signing"
 	"github.com/rouse-run/rouse/gateway/store"
 	"github.com/rouse-run/rouse/gateway/streams"
+	"github.com/rouse-run/rouse/gateway/ui"
 	"github.com/rouse-run/rouse/plugins/contract"
 	"github.com/rouse-run/rouse/transports/webhook"
 )
@@ -91,7 +92,7 @@ func (s *Server) compose(ctx context.Context) error {
 	s.add(part{name: "control", stop: desk.Stop})
 
 	s.operational(signer)
-	s.root = front{operational: s.mux, control: desk, streams: named("streams", room)}
+	s.root = front{operational: s.mux, ui: named("ui", ui.Handler(http.HandlerFunc(s.notFound))), control: desk, streams: named("streams", room)}
 	return nil
 }
 
@@ -223,6 +224,7 @@ func (ts transports) Validate(ctx context.Context, typ string, target json.RawMe
 // segments. It reads the escaped path, so that nothing is cleaned, redirected or decoded twice on the way.
 type front struct {
 	operational http.Handler
+	ui          http.Handler
 	control     http.Handler
 	streams     http.Handler
 }
@@ -232,6 +234,8 @@ func (f front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case path == "/livez", path == "/readyz", path == "/metrics", path == "/__ds/jwks.json":
 		f.operational.ServeHTTP(w, r)
+	case ui.Handles(r):
+		f.ui.ServeHTTP(w, r)
 	case control.Handles(r):
 		f.control.ServeHTTP(w, r)
 	case path == "/":
