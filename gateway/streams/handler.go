@@ -162,8 +162,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 			return problem.New(problem.PathReserved, "The path is reserved for the gateway.")
 		}
 	}
-	if h.RequireAuth && r.Method != http.MethodOptions {
-		if _, err := h.caller(r); err != nil {
+	if h.RequireAuth {
+		if err := h.admit(&q); err != nil {
 			return err
 		}
 	}
@@ -180,6 +180,25 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 		return h.delete(&q)
 	}
 	return problem.New(problem.MethodNotAllowed, "Streams know GET, HEAD, PUT, POST and DELETE.").WithHeader("Allow", allowed)
+}
+
+// admit asks for credentials. A write token is one for the stream it is made
+// for, whose append checks it; a plain stream would not.
+func (h *Handler) admit(q *request) error {
+	_, err := h.caller(q.http)
+	if err == nil || q.http.Method != http.MethodPost || h.claim(q.http) == nil {
+		return err
+	}
+	ctx, cancel := h.call(q.http)
+	defer cancel()
+	m, herr := h.Store.StreamHead(ctx, q.service, q.path.Name)
+	if herr != nil {
+		return herr
+	}
+	if m.Kind == "app" {
+		return err
+	}
+	return nil
 }
 
 func (h *Handler) caller(r *http.Request) (Caller, error) {
