@@ -3,6 +3,7 @@ package mutextest
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -73,22 +74,30 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
+// allInvariants is one query for all of them.
+var allInvariants = func() string {
+	parts := make([]string, len(invariants))
+	for i, v := range invariants {
+		parts[i] = fmt.Sprintf(`select %d as invariant, q.id from (%s) q (id)`, i, v.sql)
+	}
+	return strings.Join(parts, " union all ")
+}()
+
 // broken says which invariant does not hold, or "".
 func broken(ctx context.Context, q querier) (string, error) {
-	for _, v := range invariants {
-		rows, err := q.Query(ctx, v.sql)
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", v.name, err)
-		}
-		ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-		if err != nil {
-			return "", fmt.Errorf("%s: %w", v.name, err)
-		}
-		if len(ids) > 0 {
-			return fmt.Sprintf("%s: broken for consumers %v", v.name, ids), nil
-		}
+	rows, err := q.Query(ctx, allInvariants)
+	if err != nil {
+		return "", err
 	}
-	return "", nil
+	type hit struct {
+		Invariant int
+		Consumer  int64
+	}
+	hits, err := pgx.CollectRows(rows, pgx.RowToStructByPos[hit])
+	if err != nil || len(hits) == 0 {
+		return "", err
+	}
+	return fmt.Sprintf("%s: broken for consumer %d (%d findings in all)", invariants[hits[0].Invariant].name, hits[0].Consumer, len(hits)), nil
 }
 
 // hold fails the test unless every invariant holds.

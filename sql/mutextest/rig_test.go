@@ -3,7 +3,10 @@ package mutextest
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +17,20 @@ import (
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain gives the random tests a seed that can be printed: rapid keeps its
+// own to itself. ROUSE_SEED repeats a run.
+func TestMain(m *testing.M) {
+	seed := os.Getenv("ROUSE_SEED")
+	if seed == "" {
+		seed = strconv.FormatInt(time.Now().UnixNano()&0x7fffffffffff|1, 10)
+	}
+	for name, value := range map[string]string{"rapid.seed": seed, "rapid.nofailfile": "true", "rapid.checks": "60", "rapid.steps": "60"} {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	kyle    = "/principal/user%3Akyle"
