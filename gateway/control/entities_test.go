@@ -1,25 +1,169 @@
 package control
 
-import "testing"
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+)
 
-func TestSmoke(t *testing.T) {
+func TestEntityRoutes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	t.Log(string(r.do("GET", "/_electric/health", "").body))
-	t.Log(string(r.do("GET", "/openapi.json", "").body)[:300])
-	t.Log(string(r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"chat","description":"x","inbox_schemas":{"a":{"type":"string"}}}`).body))
-	t.Log(string(r.must(201, kyle, "POST", "/_electric/runners", `{"id":"mac","label":"Mac"}`).body))
-	t.Log(string(r.must(201, kyle, "PUT", "/_electric/entities/chat/1", `{"dispatch_policy":{"targets":[{"type":"runner","runnerId":"mac"}]}}`).body))
-	t.Log(string(r.must(200, kyle, "POST", "/_electric/entities/chat/1/send", `{"payload":{"a":1}}`).body))
-	r.route()
-	a := r.must(200, kyle, "POST", "/_electric/runners/mac/claim", `{}`)
-	t.Log(string(a.body))
-	t.Log(string(r.must(200, kyle, "GET", "/_electric/entities/chat/1", ``).body))
-	t.Log(string(r.must(200, kyle, "GET", "/_electric/runners/mac", ``).body))
-	t.Log(string(r.must(200, kyle, "GET", "/_electric/runners/mac/health", ``).body))
-	t.Log(string(r.must(200, kyle, "GET", "/_electric/consumers/"+a.str("consumerId"), ``).body))
-	t.Log(string(r.must(200, kyle, "POST", "/_electric/wake-callbacks/"+a.str("wakeId"), `{"epoch":1,"wakeId":"`+a.str("wakeId")+`"}`, "electric-claim-token", a.str("claimToken")).body))
-	t.Log(string(r.must(200, kyle, "POST", "/_electric/wake-callbacks/"+a.str("wakeId"), `{"epoch":1}`, "electric-claim-token", a.str("claimToken")).body))
-	t.Log(string(r.must(200, kyle, "POST", "/_electric/wake-callbacks/"+a.str("wakeId"), `{"epoch":1,"acks":[],"done":true}`, "electric-claim-token", a.str("claimToken")).body))
-	r.must(204, kyle, "POST", "/_electric/runners/mac/claim", `{"x":1}`)
+	const at = "/_electric/entities"
+	r.refused(404, "UNKNOWN_ENTITY_TYPE", kyle, "PUT", at+"/chat/1", "")
+	r.refused(404, "UNKNOWN_ENTITY_TYPE", kyle, "GET", at+"/chat/1", "")
+	r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"chat","description":"","externally_writable_collections":{"c":{}}}`)
+	r.refused(404, "NOT_FOUND", kyle, "GET", at+"/chat/1", "")
+	if a := r.as(kyle, "HEAD", at+"/chat/1", ""); a.status != 404 {
+		t.Errorf("HEAD: %d", a.status)
+	}
+	a := r.must(201, kyle, "PUT", at+"/chat/1", `{"args":{"a":1},"tags":{"k":"v"},"sandbox":{"profile":"x"}}`)
+	if a.str("status") != "idle" || a.get("created_at").(float64) < 1e12 || a.get("txid") == nil || a.get("spawn_args.a") != 1.0 || a.str("tags.k") != "v" ||
+		a.str("sandbox.profile") != "x" || a.str("created_by") != "/principal/user%3Akyle" {
+		t.Errorf("%s", a.body)
+	}
+	for _, hidden := range []string{"write_token", "subscription_id", "consumer"} {
+		if strings.Contains(string(a.body), hidden) {
+			t.Errorf("%s is shown: %s", hidden, a.body)
+		}
+	}
+	if g := r.must(200, kyle, "GET", at+"/chat/1", ""); g.get("externally_writable_collections.c") == nil || g.get("txid") != nil {
+		t.Errorf("%s", g.body)
+	}
+	if h := r.as(kyle, "HEAD", at+"/chat/1", ""); h.status != 200 || len(h.body) != 0 {
+		t.Errorf("HEAD: %d", h.status)
+	}
+	for _, path := range []string{"", "/display", "/dispatch", "/claims", "/wakes"} {
+		r.must(200, kyle, "GET", at+"/chat/1"+path, "")
+		r.must(200, "system:dev-local", "GET", at+"/chat/1"+path, "")
+		r.refused(401, "UNAUTHORIZED", mallory, "GET", at+"/chat/1"+path, "")
+		r.refused(404, "NOT_FOUND", kyle, "GET", at+"/chat/none"+path, "")
+		r.refused(404, "UNKNOWN_ENTITY_TYPE", kyle, "GET", at+"/none/none"+path, "")
+	}
+	if d := r.must(200, kyle, "GET", at+"/chat/1/display", ""); d.str("display") != "Waiting for input" || d.str("code") != "waiting_for_input" {
+		t.Errorf("%s", d.body)
+	}
+	for _, q := range []string{"?limit=0", "?limit=1001", "?limit=x", "?before=0", "?before=x"} {
+		r.refused(400, "INVALID_REQUEST", kyle, "GET", at+"/chat/1/claims"+q, "")
+	}
+
+	// Tags.
+	tag := at + "/chat/1/tags/colour"
+	if a := r.must(200, kyle, "POST", tag, `{"value":"blue"}`, "Authorization", "Bearer rouse_wt_whatever"); a.str("tags.colour") != "blue" || a.get("txid") == nil {
+		t.Errorf("%s", a.body)
+	}
+	r.refused(400, "INVALID_REQUEST", kyle, "POST", tag, `{"value":7}`)
+	r.refused(400, "INVALID_REQUEST", kyle, "POST", tag, ``)
+	r.refused(401, "UNAUTHORIZED", mallory, "POST", tag, `{"value":"x"}`)
+	r.refused(404, "NOT_FOUND", kyle, "POST", at+"/chat/none/tags/k", `{"value":"x"}`)
+	if a := r.must(200, kyle, "DELETE", tag, ""); a.get("tags.colour") != nil {
+		t.Errorf("%s", a.body)
+	}
+
+	// Signals.
+	sig := at + "/chat/1/signal"
+	if a := r.must(200, kyle, "POST", sig, `{"signal":"SIGHUP","reason":"reload","payload":{"x":null}}`); a.str("previous_state") != "idle" || a.str("new_state") != "idle" || a.str("url") != "/chat/1" || a.get("txid") == nil || a.get("created_at").(float64) < 1e12 {
+		t.Errorf("%s", a.body)
+	}
+	r.refused(400, "INVALID_REQUEST", kyle, "POST", sig, `{"signal":"SIGNONE"}`)
+	r.refused(400, "INVALID_REQUEST", kyle, "POST", sig, ``)
+	r.refused(401, "UNAUTHORIZED", mallory, "POST", sig, `{"signal":"SIGKILL"}`)
+	r.refused(401, "UNAUTHORIZED", mallory, "DELETE", at+"/chat/1", "")
+	if a := r.must(200, kyle, "POST", sig, `{"signal":"SIGSTOP"}`); a.str("new_state") != "paused" {
+		t.Errorf("%s", a.body)
+	}
+	if a := r.must(200, kyle, "DELETE", at+"/chat/1", ""); a.get("txid") == nil {
+		t.Errorf("%s", a.body)
+	}
+	r.refused(409, "INVALID_SIGNAL", kyle, "DELETE", at+"/chat/1", "")
+	r.refused(409, "INVALID_SIGNAL", kyle, "POST", sig, `{"signal":"SIGINT"}`)
+	r.refused(409, "NOT_RUNNING", kyle, "POST", tag, `{"value":"x"}`)
+	r.refused(409, "NOT_RUNNING", kyle, "POST", at+"/chat/1/send", `{"payload":1}`)
+	r.refused(409, "DUPLICATE_URL", kyle, "PUT", at+"/chat/1", "")
+	if g := r.must(200, kyle, "GET", at+"/chat/1", ""); g.str("status") != "killed" {
+		t.Errorf("%s", g.body)
+	}
+}
+
+func TestSpawnChildren(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	const at = "/_electric/entities/chat/"
+	r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"chat","description":""}`)
+	r.must(201, kyle, "POST", "/_electric/runners", `{"id":"mac","label":"Mac"}`)
+	r.must(201, kyle, "PUT", at+"p", `{"dispatch_policy":{"targets":[{"type":"runner","runnerId":"mac"}]}}`)
+	if a := r.must(201, kyle, "PUT", at+"c", `{"parent":"/chat/p"}`); a.str("parent") != "/chat/p" || !strings.Contains(string(a.body), `"runnerId":"mac"`) {
+		t.Errorf("%s", a.body)
+	}
+	r.refused(404, "NOT_FOUND", kyle, "PUT", at+"d", `{"parent":"/chat/none"}`)
+	r.refused(401, "UNAUTHORIZED", mallory, "PUT", at+"d", `{"parent":"/chat/p"}`)
+	r.must(200, kyle, "DELETE", at+"p", "")
+	r.refused(409, "NOT_RUNNING", kyle, "PUT", at+"d", `{"parent":"/chat/p"}`)
+	r.db.Exec(t, `insert into rouse.streams (service_id, path, content_type, is_json) values (1, 'chat/plain/main', 'text/plain', false)`)
+	r.refused(409, "STREAM_EXISTS", kyle, "PUT", at+"plain", "")
+}
+
+func TestFiftySpawnsOverHTTP(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"chat","description":""}`)
+	var mu sync.Mutex
+	got := map[string]int{}
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			a := r.as(kyle, "PUT", "/_electric/entities/chat/one", `{"initialMessage":"hi"}`)
+			mu.Lock()
+			defer mu.Unlock()
+			got[fmt.Sprint(a.status, " ", a.str("code"))]++
+		})
+	}
+	wg.Wait()
+	if got["201 "] != 1 || got["409 DUPLICATE_URL"] != 49 {
+		t.Errorf("%v", got)
+	}
+	if n := r.count(`select count(*) from rouse.messages`); n != 2 {
+		t.Errorf("%d messages", n)
+	}
+}
+
+func TestEntityListOverHTTP(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	const at = "/_electric/entities"
+	r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"chat","description":""}`)
+	for i := range 5 {
+		r.must(201, kyle, "PUT", fmt.Sprintf("%s/chat/%d", at, i), "")
+	}
+	r.must(201, mallory, "PUT", at+"/chat/theirs", "")
+	urls := func(a answer) string {
+		var list []struct{ URL string }
+		if err := json.Unmarshal(a.body, &list); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(list)
+	}
+	if got := urls(r.must(200, kyle, "GET", at, "")); got != "[{/chat/4} {/chat/3} {/chat/2} {/chat/1} {/chat/0}]" {
+		t.Errorf("%s", got)
+	}
+	if got := urls(r.must(200, "system:dev-local", "GET", at+"/?created_by=/principal/user%253Amallory", "")); got != "[{/chat/theirs}]" {
+		t.Errorf("%s", got)
+	}
+	page := r.must(200, kyle, "GET", at+"?limit=2", "")
+	next := page.header.Get("Electric-Next-Cursor")
+	if urls(page) != "[{/chat/4} {/chat/3}]" || next == "" {
+		t.Fatalf("%s, cursor %q", page.body, next)
+	}
+	page = r.must(200, kyle, "GET", at+"?limit=3&cursor="+next, "")
+	if urls(page) != "[{/chat/2} {/chat/1} {/chat/0}]" || page.header.Get("Electric-Next-Cursor") != "" {
+		t.Errorf("%s", page.body)
+	}
+	for _, q := range []string{"?cursor=x", "?cursor=MTIz", "?limit=0", "?limit=9999", "?limit=-1", "?type=%00", "?parent=%ff"} {
+		r.refused(400, "INVALID_REQUEST", kyle, "GET", at+q, "")
+	}
+	if got := urls(r.must(200, kyle, "GET", at+"?status=killed", "")); got != "[]" {
+		t.Errorf("%s", got)
+	}
 }

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -28,11 +27,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // rig is a control plane on a database of its own, without the log feed: tests
 // route by hand.
 type rig struct {
-	t     *testing.T
-	db    *pgtest.DB
-	store *store.Store
-	url   string
+	t      *testing.T
+	db     *pgtest.DB
+	claims *claims.Service
+	url    string
 }
+
+// claimToken is what an entry of the wake stream carries for its owner.
+func (r *rig) claimToken(wake string) string { return r.claims.ClaimToken(1, 1, wake) }
 
 // transports takes webhooks whose url is https.
 type transports struct{}
@@ -79,7 +81,7 @@ func newRig(t *testing.T, change func(*Config)) *rig {
 			}
 		}
 	})
-	return &rig{t: t, db: db, store: s, url: srv.URL}
+	return &rig{t: t, db: db, claims: cl, url: srv.URL}
 }
 
 // answer is a response read whole.
@@ -198,17 +200,6 @@ func (r *rig) count(sql string, args ...any) (n int64) {
 func (r *rig) route() {
 	r.t.Helper()
 	r.db.Exec(r.t, `select rouse.dispatch_route(array_agg(s.id), array_agg(s.tail)) from rouse.streams s where s.pending`)
-}
-
-// await polls until ok, at most for ten seconds.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatal("never: " + what)
-		}
-	}
 }
 
 const (

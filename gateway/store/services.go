@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -83,8 +84,8 @@ func (s *Services) ID(ctx context.Context, name string) (int32, error) {
 	if ok {
 		return id, nil
 	}
-	if len(name) > 63 {
-		return 0, errServiceNotFound
+	if len(name) > 63 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "" {
+		return 0, errServiceNotFound // no service can have this name
 	}
 	v, err := s.store.ServiceGet(ctx, name)
 	if errors.Is(err, ErrNoRow) {
