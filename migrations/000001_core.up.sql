@@ -294,6 +294,7 @@ create table rouse.entities (
     constraint entities_pkey primary key (service_id, url)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 create index entities_created_at_idx on rouse.entities (created_at desc, url);
+create index entities_created_by_idx on rouse.entities (created_by, created_at desc, url);
 create index entities_parent_idx on rouse.entities (parent, service_id) where parent is not null;
 comment on table rouse.entities is 'Addressable things with one owner at a time; the url is the id (RFC entities).';
 

@@ -744,8 +744,9 @@ CREATE FUNCTION rouse.entity_get(p_service_id integer, p_url text) RETURNS SETOF
 COMMENT ON FUNCTION rouse.entity_get(p_service_id integer, p_url text) IS 'Looks an entity up by url.';
 
 CREATE FUNCTION rouse.entity_list(p_service_id integer, p_principal text, p_type text, p_status text, p_parent text, p_created_by text, p_before_at timestamp with time zone, p_before_url text, p_limit integer) RETURNS SETOF rouse.entities
-    LANGUAGE sql STABLE
+    LANGUAGE plpgsql STABLE
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_custom_plan'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_list(p_service_id integer, p_principal text, p_type text, p_status text, p_parent text, p_created_by text, p_before_at timestamp with time zone, p_before_url text, p_limit integer) IS 'Entities, newest first, by page.';
@@ -1223,6 +1224,8 @@ CREATE INDEX consumer_streams_stream_id_idx ON rouse.consumer_streams USING btre
 CREATE INDEX consumers_due_at_idx ON rouse.consumers USING btree (due_at) WHERE (due_at IS NOT NULL);
 
 CREATE INDEX entities_created_at_idx ON rouse.entities USING btree (created_at DESC, url);
+
+CREATE INDEX entities_created_by_idx ON rouse.entities USING btree (created_by, created_at DESC, url);
 
 CREATE INDEX entities_parent_idx ON rouse.entities USING btree (parent, service_id) WHERE (parent IS NOT NULL);
 

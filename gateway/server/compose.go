@@ -49,7 +49,8 @@ func (s *Server) compose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	carriers := transports{webhook.New(webhook.Config{Signer: signer, AllowPrivate: s.Config.AllowPrivateWebhooks})}
+	hook := webhook.New(webhook.Config{Signer: signer, AllowPrivate: s.Config.AllowPrivateWebhooks})
+	carriers := transports{hook}
 
 	hub := feed.NewHub()
 	mutex := claims.New(ctx, db, claims.NewTokens(ring), claims.Config{PublicURL: s.Config.PublicURL})
@@ -85,7 +86,7 @@ func (s *Server) compose(ctx context.Context) error {
 	})
 	s.onDrain = append(s.onDrain, room.Drain)
 	desk := control.New(ctx, control.Config{
-		Store: db, Services: services, Auth: chain, Claims: mutex, Appender: writer, Transports: carriers,
+		Store: db, Services: services, Auth: chain, Claims: mutex, Appender: writer, Transports: carriers, Discover: control.NewDiscoverer(hook.Control()),
 		Lease: s.Config.LeaseTTL, WakeAfter: s.Config.OutstandingAfter, OpenTypes: s.Config.TypeSpawn == "all",
 		MaxBody: int64(s.Config.MaxBodyBytes), Headers: streams.SetHeaders, Log: s.Log,
 	})
