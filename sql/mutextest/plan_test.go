@@ -1,0 +1,158 @@
+package mutextest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// crowdSQL makes 100 000 entities as entity_spawn does, but in bulk. That the
+// same holds at a million is the benchmark's to say.
+var crowdSQL = []string{
+	`insert into rouse.consumers (service_id, name, kind, entity_url) select 1, 'e_' || md5(i::text), 'entity', '/chat/' || i from generate_series(1, 100000) i`,
+	`insert into rouse.streams (service_id, path, kind, owner, content_type, is_json, consumer_id, tail)
+	 select 1, 'chat/' || i || '/main', 'entity', '` + kyle + `', 'application/json', true, c.id, 10
+	   from generate_series(1, 100000) i join rouse.consumers c on c.name = 'e_' || md5(i::text)`,
+	`insert into rouse.consumer_streams (consumer_id, stream_id, acked) select s.consumer_id, s.id, 10 from rouse.streams s where s.kind = 'entity' on conflict do nothing`,
+	`insert into rouse.entities (service_id, url, type, dispatch_policy, created_by, consumer_id)
+	 select 1, c.entity_url, 'chat', case when c.id % 10 = 0 then '` + toWebhook + `'::jsonb else '{"targets":[{"type":"runner","runnerId":"mac"}]}'::jsonb end, '` + kyle + `', c.id
+	   from rouse.consumers c on conflict do nothing`,
+	`insert into rouse.entity_dispatch_state (service_id, entity_url) select 1, c.entity_url from rouse.consumers c on conflict do nothing`,
+	// A past: one finished claim and wake each for a tenth of them.
+	`insert into rouse.wake_notifications (service_id, wake_id, consumer_id, epoch, entity_url, target_type, target_runner_id, target, notification_public,
+		delivery_status, claim_status, created_at, resolved_at)
+	 select 1, gen_random_uuid(), c.name, 0, c.entity_url, 'runner', 'mac', '{}', '{}', 'delivered', 'completed', clock_timestamp(), clock_timestamp()
+	   from rouse.consumers c where c.id % 10 = 1`,
+	`insert into rouse.consumer_claims (service_id, consumer_id, epoch, entity_url, stream_path, runner_id, status, claimed_at)
+	 select 1, c.name, 0, c.entity_url, c.entity_url || '/main', 'mac', 'released', clock_timestamp() from rouse.consumers c where c.id % 10 = 1`,
+}
+
+// TestCostIsWhatIsTouched counts what each function reads at volume, by the
+// database's own statistics: no table is scanned, and the rows and index
+// entries read follow what is asked, not what exists (R16). The plans were made
+// while the tables were empty, the worst case of a long-lived connection.
+func TestCostIsWhatIsTouched(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.runner("mac", 0)
+	warm := r.entity("/chat/warm", toRunner("mac"))
+	warmHook := r.entity("/chat/hook", toWebhook)
+
+	wakes := func(n int) []int64 { // n entities with unread work, by stream
+		var ids []int64
+		for i := range n {
+			ids = append(ids, one[int64](r, `update rouse.streams set tail = tail + 1, actionable = tail + 1, pending = true
+				where service_id = 1 and path = 'chat/' || $1 || '/main' returning id`, fmt.Sprint(1+i*97)))
+		}
+		return ids
+	}
+	type measured struct {
+		name   string
+		budget int64 // rows and index entries read
+		run    func()
+	}
+	var picked entity
+	var g answer
+	var wake string
+	pick := func(stream int64) {
+		if err := r.c.QueryRow(r.ctx(), `select c.id, c.name, s.id, s.path, c.entity_url from rouse.streams s join rouse.consumers c on c.id = s.consumer_id where s.id = $1`, stream).
+			Scan(&picked.consumer, &picked.name, &picked.stream, &picked.path, &picked.url); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var dirty []int64
+	steps := []measured{
+		{"stream_append of one", 30, func() { r.write(picked, answer{Epoch: 1, Wake: strange}) }},
+		{"dispatch_route of one", 60, func() { r.exec(`select rouse.dispatch_route(array[$1::bigint], array[11::bigint])`, dirty[0]) }},
+		{"dispatch_route of one that is woken", 40, func() { r.exec(`select rouse.dispatch_route(array[$1::bigint], array[11::bigint])`, dirty[0]) }},
+		{"dispatch_route of 64", 64 * 60, func() {
+			r.exec(`select rouse.dispatch_route($1::bigint[], array_fill(11::bigint, array[64]))`, dirty[1:65])
+		}},
+		{"dispatch_scan", 1000 * 8, func() { r.exec(`select rouse.dispatch_scan(0, 500)`) }},
+		{"acquire by id", 60, func() { g = r.want("granted", picked.acquire()) }},
+		{"heartbeat", 30, func() { r.want("ok", picked.call("heartbeat", g.Epoch, g.Wake)) }},
+		{"ack", 60, func() { r.want("ok", picked.call("ack", g.Epoch, g.Wake).with("acks", picked.acks(11))) }},
+		{"release", 80, func() { r.want("released", picked.call("release", g.Epoch, g.Wake).with("acks", picked.acks(11))) }},
+		{"release again", 30, func() { r.want("released", picked.call("release", g.Epoch, g.Wake).with("acks", picked.acks(11))) }},
+		{"acquire by path", 60, func() {
+			pick(dirty[1])
+			r.want("granted", op{"op": "acquire", "path": "/" + picked.path, "holder": kyle, "trusted": true})
+		}},
+		{"acquire by name and epoch", 60, func() {
+			pick(dirty[2])
+			r.want("granted", op{"op": "acquire", "consumer": picked.name, "epoch": 1, "holder": kyle, "trusted": true})
+		}},
+		{"acquire by wake", 60, func() {
+			r.want("granted", op{"op": "acquire", "wake": wake, "holder": kyle, "trusted": true})
+		}},
+		// The waiting wakes of one runner are read, the rest not.
+		{"acquire naming nothing", 64 * 6, func() { r.want("granted", op{"op": "acquire", "runner": "mac", "holder": kyle, "claim_id": "x"}) }},
+		{"claim_reap with nothing due", 20, func() { r.exec(`select rouse.claim_reap(500)`) }},
+		{"claim_reap of a handful", 1000, func() {
+			r.exec(`update rouse.consumers set due_at = clock_timestamp(), lease_expires_at = clock_timestamp() where id = $1`, picked.consumer)
+			r.exec(`select rouse.claim_reap(500)`)
+		}},
+		{"delivery_take", 64 * 12, func() { r.exec(`select rouse.delivery_take(64)`) }},
+		{"runner_heartbeat while online", 20, func() { r.beat("mac", time.Hour) }},
+	}
+	// Plans, on empty tables.
+	for range 8 {
+		for _, e := range []entity{warm, warmHook} {
+			r.push(e)
+			r.exec(`select rouse.dispatch_route(array[$1::bigint], array[$2::bigint])`, e.stream, r.tail(e))
+			r.exec(`select rouse.delivery_take(10)`)
+			a := r.want("granted", e.acquire().with("trusted", true))
+			r.want("ok", e.call("heartbeat", a.Epoch, a.Wake))
+			r.want("ok", e.call("ack", a.Epoch, a.Wake).with("acks", e.acks(r.tail(e))))
+			r.write(e, a)
+			r.want("released", e.call("release", a.Epoch, a.Wake).with("acks", e.acks(r.tail(e))))
+		}
+		r.exec(`select rouse.dispatch_scan(0, 10)`)
+		r.exec(`select rouse.claim_reap(10)`)
+		r.beat("mac", time.Minute)
+		r.apply(op{"op": "acquire", "runner": "mac", "holder": kyle})
+	}
+
+	loader := r.db.Conn(t)
+	for _, sql := range crowdSQL {
+		if _, err := loader.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	if _, err := loader.Exec(t.Context(), `vacuum analyze`); err != nil {
+		t.Fatal(err)
+	}
+	dirty = wakes(500)
+	pick(dirty[0])
+
+	type counts struct{ seq, read int64 }
+	stats := func() (c counts) {
+		t.Helper()
+		// The counters of a session are flushed when it is idle, or when asked.
+		r.exec(`select pg_stat_force_next_flush()`)
+		r.exec(`select pg_stat_clear_snapshot()`)
+		if err := r.c.QueryRow(t.Context(), `select
+			(select coalesce(sum(seq_tup_read), 0) from pg_stat_user_tables where schemaname = 'rouse' and relname not in ('services', 'policies', 'runners', 'runner_runtime_diagnostics', 'entity_types', 'users', 'delivery_attempts', 'producers')),
+			(select coalesce(sum(idx_tup_read), 0) from pg_stat_user_indexes where schemaname = 'rouse')`).Scan(&c.seq, &c.read); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	r.exec(`select rouse.dispatch_route(array[$1::bigint], array[11::bigint])`, dirty[100])
+	wake = one[string](r, `select c.wake_id::text from rouse.streams s join rouse.consumers c on c.id = s.consumer_id where s.id = $1`, dirty[100])
+	r.now = time.Now().Add(time.Second) // these leases are by the real clock
+	stats()
+	for _, m := range steps {
+		before := stats()
+		m.run()
+		after := stats()
+		read := after.read - before.read
+		if seq := after.seq - before.seq; seq > 0 {
+			t.Errorf("%s scans: %d rows", m.name, seq)
+		}
+		if read > m.budget {
+			t.Errorf("%s reads %d index entries, more than %d", m.name, read, m.budget)
+		}
+		t.Logf("%-40s %6d index entries", m.name, read)
+	}
+}
