@@ -15,7 +15,9 @@ func TestDiscovery(t *testing.T) {
 	mux.HandleFunc("PUT /ok", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"name":"chat"}`)) })
 	mux.HandleFunc("PUT /moved", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ok", http.StatusTemporaryRedirect) })
 	mux.HandleFunc("PUT /broken", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) })
-	mux.HandleFunc("PUT /huge", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(strings.Repeat("x", maxManifest+10))) })
+	mux.HandleFunc("PUT /huge", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(strings.Repeat("x", maxManifest+10)))
+	})
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
 	d := NewDiscoverer(nil)
