@@ -66,6 +66,14 @@ begin
             return;
         end if;
 
+        if p_kind = 'app' and p_path like '%/error' and exists (
+               select 1 from entities e where e.service_id = p_service and e.url = '/' || left(p_path, -6)) then
+            -- The name of an entity's error stream, which is made at its first write.
+            outcome := 'guarded';
+            return next;
+            return;
+        end if;
+
         if p_fork_path is not null then
             -- A key-share lock keeps the source from being deleted meanwhile
             -- and lets it be appended to.

@@ -73,9 +73,14 @@ begin
 
     v_now := clock_timestamp();
     -- An expired plain stream under the name is absent for everybody: retire it.
-    update streams s set path = null, deleted_at = v_now
-     where s.service_id = p_service_id and s.path in (v_path || '/main', v_path || '/error')
-       and s.kind = 'app' and s.expires_at <= v_now;
+    for v_stream in
+        select s.id from streams s
+         where s.service_id = p_service_id and s.path in (v_path || '/main', v_path || '/error')
+           and s.kind = 'app' and s.deleted_at is null and s.expires_at <= v_now
+         order by s.id for update
+    loop
+        perform _stream_retire(v_stream, v_now);
+    end loop;
     if exists (select from streams s where s.service_id = p_service_id and s.path = v_path || '/error' and s.kind = 'app') then
         return query select 'path_taken', null::bigint, null::entities;
         return;
