@@ -64,11 +64,17 @@ func ParseKeys(text string) (*Keys, error) {
 	return ks, nil
 }
 
-// String hides the secrets.
-func (k *Keys) String() string { return fmt.Sprintf("keys(%d)", len(k.ring)) }
+// String hides the secrets, of a copy too.
+func (k Keys) String() string { return fmt.Sprintf("keys(%d)", len(k.ring)) }
 
 // GoString hides the secrets.
-func (k *Keys) GoString() string { return k.String() }
+func (k Keys) GoString() string { return k.String() }
+
+// String hides the secret.
+func (k key) String() string { return "key(" + k.id + ")" }
+
+// GoString hides the secret.
+func (k key) GoString() string { return k.String() }
 
 // Secrets returns copies of the ring's secrets, the signing one first, for
 // deriving keys of other kinds.

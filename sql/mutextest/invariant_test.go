@@ -49,9 +49,12 @@ var invariants = []struct{ name, sql string }{
 		     or d.active_claimed_at is distinct from case when c.state = 'claimed' then c.claimed_at end
 		     or d.active_lease_expires_at is distinct from case when c.state = 'claimed' then c.lease_expires_at end
 		     or (d.outstanding_wake_target is null) <> (d.outstanding_wake_id is null)`},
+	// A paused entity that is resumed over a lapsed claim is idle before the
+	// reaper has come by.
 	{"the entity's status fits the mutex",
 		`select c.id from rouse.consumers c join rouse.entities e on e.consumer_id = c.id
 		  where case c.state when 'claimed' then e.status not in ('running', 'paused', 'stopping')
+		                                     and not (e.status = 'idle' and c.lease_expires_at <= e.updated_at)
 		                     when 'stopped' then e.status not in ('stopped', 'killed')
 		                     else e.status not in ('idle', 'paused') end
 		     or (e.status = 'paused') <> c.paused and e.status not in ('stopping', 'stopped', 'killed')`},
