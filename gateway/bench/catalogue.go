@@ -80,6 +80,15 @@ func catalogue() []figure {
 		{"b4.small.apart", "B4", "… each its own stream", "MB/s", "", nil},
 		{"b4.small.rss", "B4", "… gateway's memory", "MiB", "≤ 300", atMost(300)},
 
+		{"b5.claimed.p50", "B5", "send → claimed by the runner p50, 100/s, 1 000 entities", "ms", "≤ 4", atMost(4)},
+		{"b5.claimed.p99", "B5", "send → claimed p99", "ms", "≤ 15", atMost(15)},
+		{"b5.cycles", "B5", "wake cycles/s over HTTP (send, wake, claim, ack, release)", "/s", "≥ 5 000", atLeast(5000)},
+		{"b5.cycles.p50", "B5", "… send → claimed p50", "ms", "", nil},
+		{"b5.cycles.p99", "B5", "… send → claimed p99", "ms", "", nil},
+		{"b5.cycles.gateway", "B5", "… CPU of the gateway a cycle", "µs", "", nil},
+		{"b5.cycles.postgres", "B5", "… CPU of Postgres a cycle", "µs", "", nil},
+		{"b5.cycles.generator", "B5", "… load generator", "cores", "", nil},
+
 		{"b8.server", "B8", "CPU of the server an append, many connections", "µs", "≤ 60", atMost(60)},
 		{"b8.server.json", "B8", "… JSON", "µs", "", nil},
 		{"b8.postgres", "B8", "CPU of Postgres an append", "µs", "≤ 60", atMost(60)},

@@ -53,6 +53,7 @@ func scenarios() []scenario {
 		{"b2", (*rig).live},
 		{"b3", (*rig).fanOut},
 		{"b4", (*rig).catchUp},
+		{"b5", (*rig).wakes},
 	}
 }
 
