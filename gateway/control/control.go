@@ -231,7 +231,10 @@ func (c *Control) authenticate(r *http.Request, tokenAlone bool) (*caller, error
 		}
 	}
 	who.Principal = p
-	q := r.URL.Query()["service"]
+	var q []string
+	if r.URL.RawQuery != "" {
+		q = r.URL.Query()["service"]
+	}
 	if len(q) > 1 {
 		return nil, problem.New(problem.InvalidRequest, "The query gives \"service\" more than once.").
 			WithDetails(problem.Detail{Path: "query.service", Message: "is given more than once"})

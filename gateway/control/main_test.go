@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // rig is a control plane on a database of its own, without the log feed: tests
 // route by hand.
 type rig struct {
-	t      *testing.T
+	t      testing.TB
 	db     *pgtest.DB
 	claims *claims.Service
 	url    string
@@ -50,7 +50,7 @@ func (transports) Validate(_ context.Context, typ string, target json.RawMessage
 }
 
 // newRig starts a control plane; change may alter its configuration.
-func newRig(t *testing.T, change func(*Config)) *rig {
+func newRig(t testing.TB, change func(*Config)) *rig {
 	t.Helper()
 	db := pgtest.New(t)
 	s, err := store.Open(t.Context(), store.Options{DSN: db.DSN, MaxConns: 8})
@@ -89,7 +89,7 @@ type answer struct {
 	status int
 	header http.Header
 	body   []byte
-	t      *testing.T
+	t      testing.TB
 }
 
 // get reads a member by a dotted path.

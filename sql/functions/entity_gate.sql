@@ -1,13 +1,20 @@
 -- entity_gate: what a send needs to know of many entities at once: their
 -- status, owner and the message schemas in force (those fixed at spawn plus
 -- what the type has added since). Answers in the order asked; url is null
--- where there is no such entity, type_exists says which 404 that is.
+-- where there is no such entity, type_exists says which 404 that is. Its plan
+-- is made once a session: it is asked for every send.
 create or replace function rouse.entity_gate(p_service_id integer[], p_url text[], p_type text[])
 returns table (url text, status text, created_by text, type_name text, schema_revision integer, inbox_schemas jsonb, type_exists boolean)
-language sql stable
+language plpgsql stable
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
-    select e.url, e.status, e.created_by, e.type,
+begin
+    return query
+    select e.url, e.status::text, e.created_by, e.type,
            coalesce(t.revision, e.type_revision),
            case when t.inbox_schemas is null then e.inbox_schemas
                 else t.inbox_schemas || coalesce(e.inbox_schemas, '{}') end,
@@ -15,6 +22,7 @@ as $$
       from unnest(p_service_id, p_url, p_type) with ordinality as q (service_id, url, type, ord)
       left join entities e on e.service_id = q.service_id and e.url = q.url
       left join entity_types t on t.service_id = q.service_id and t.name = coalesce(e.type, q.type)
-     order by q.ord
+     order by q.ord;
+end
 $$;
 comment on function rouse.entity_gate(integer[], text[], text[]) is 'Status, owner and message schemas of many entities.';

@@ -2,9 +2,12 @@
 -- and the claims it holds now, which the server knows and no runner reports.
 create or replace function rouse.runner_get(p_service_id integer, p_id text)
 returns table (runner rouse.runners, diagnostics rouse.runner_runtime_diagnostics, lease_remaining_ms bigint, active_claims jsonb)
-language sql stable
+language plpgsql stable
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
 as $$
+begin
+    return query
     select r, g,
            ceil(extract(epoch from g.liveness_lease_expires_at - clock_timestamp()) * 1000)::bigint,
            coalesce((select jsonb_agg(jsonb_build_object(
@@ -15,6 +18,7 @@ as $$
                         and k.lease_expires_at > clock_timestamp()), '[]')
       from runners r
       left join runner_runtime_diagnostics g on g.service_id = r.service_id and g.runner_id = r.id
-     where r.service_id = p_service_id and r.id = p_id
+     where r.service_id = p_service_id and r.id = p_id;
+end
 $$;
 comment on function rouse.runner_get(integer, text) is 'A runner with its liveness and active claims.';
