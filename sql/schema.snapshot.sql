@@ -730,15 +730,20 @@ CREATE FUNCTION rouse.entity_error_stream(p_service_id integer, p_url text) RETU
 COMMENT ON FUNCTION rouse.entity_error_stream(p_service_id integer, p_url text) IS 'Makes an entity''s error stream at its first write.';
 
 CREATE FUNCTION rouse.entity_gate(p_service_id integer[], p_url text[], p_type text[]) RETURNS TABLE(url text, status text, created_by text, type_name text, schema_revision integer, inbox_schemas jsonb, type_exists boolean)
-    LANGUAGE sql STABLE
+    LANGUAGE plpgsql STABLE
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_gate(p_service_id integer[], p_url text[], p_type text[]) IS 'Status, owner and message schemas of many entities.';
 
 CREATE FUNCTION rouse.entity_get(p_service_id integer, p_url text) RETURNS SETOF rouse.entities
-    LANGUAGE sql STABLE
+    LANGUAGE plpgsql STABLE
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_get(p_service_id integer, p_url text) IS 'Looks an entity up by url.';
@@ -807,8 +812,9 @@ CREATE TABLE rouse.entity_types (
 COMMENT ON TABLE rouse.entity_types IS 'What an entity type is, without how it is delivered (RFC "Entity type registration").';
 
 CREATE FUNCTION rouse.entity_type_get(p_service_id integer, p_name text) RETURNS SETOF rouse.entity_types
-    LANGUAGE sql STABLE
+    LANGUAGE plpgsql STABLE
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_type_get(p_service_id integer, p_name text) IS 'Looks an entity type up by name.';
@@ -870,8 +876,9 @@ CREATE FUNCTION rouse.entity_wakes(p_service_id integer, p_url text, p_before bi
 COMMENT ON FUNCTION rouse.entity_wakes(p_service_id integer, p_url text, p_before bigint, p_limit integer) IS 'The wakes of one entity, newest first.';
 
 CREATE FUNCTION rouse.runner_get(p_service_id integer, p_id text) RETURNS TABLE(runner rouse.runners, diagnostics rouse.runner_runtime_diagnostics, lease_remaining_ms bigint, active_claims jsonb)
-    LANGUAGE sql STABLE
+    LANGUAGE plpgsql STABLE
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS …;
 
 COMMENT ON FUNCTION rouse.runner_get(p_service_id integer, p_id text) IS 'A runner with its liveness and active claims.';
