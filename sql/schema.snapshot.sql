@@ -70,28 +70,28 @@ COMMENT ON COLUMN rouse.consumers.told_at IS 'When the current wake was last tol
 COMMENT ON COLUMN rouse.consumers.due_at IS 'When claim_reap looks again, at the latest: never after a lease''s end or an unclaimed wake''s redelivery, often before. Moved by claim_reap only, so that the hot path changes no indexed column.';
 
 CREATE FUNCTION rouse._claim_ack(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_now timestamp with time zone, p_wait boolean DEFAULT true) RETURNS rouse.claim_answer
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._claim_ack(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_now timestamp with time zone, p_wait boolean) IS 'Advances the cursor of the live claim at a chosen time.';
 
 CREATE FUNCTION rouse._claim_acquire(p_consumer rouse.consumers, p_wake uuid, p_holder text, p_runner text, p_claim_id text, p_trusted boolean, p_proved boolean, p_now timestamp with time zone) RETURNS rouse.claim_answer
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._claim_acquire(p_consumer rouse.consumers, p_wake uuid, p_holder text, p_runner text, p_claim_id text, p_trusted boolean, p_proved boolean, p_now timestamp with time zone) IS 'Decides an acquire on a locked consumer at a chosen time.';
 
 CREATE FUNCTION rouse._claim_advance(p_consumer rouse.consumers, p_acks jsonb, p_wait boolean, OUT outcome text, OUT acked jsonb) RETURNS record
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._claim_advance(p_consumer rouse.consumers, p_acks jsonb, p_wait boolean, OUT outcome text, OUT acked jsonb) IS 'Moves the cursor of a locked consumer.';
 
 CREATE FUNCTION rouse._claim_apply(p_ops jsonb, p_wait boolean, p_now timestamp with time zone) RETURNS TABLE(ord integer, answer rouse.claim_answer)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -103,91 +103,91 @@ CREATE FUNCTION rouse._claim_apply(p_ops jsonb, p_wait boolean, p_now timestamp 
 COMMENT ON FUNCTION rouse._claim_apply(p_ops jsonb, p_wait boolean, p_now timestamp with time zone) IS 'claim_apply at a chosen time, for tests.';
 
 CREATE FUNCTION rouse._claim_end(p_consumer rouse.consumers, p_status text, p_error text, p_acked jsonb, p_reason text, p_now timestamp with time zone) RETURNS uuid
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._claim_end(p_consumer rouse.consumers, p_status text, p_error text, p_acked jsonb, p_reason text, p_now timestamp with time zone) IS 'Ends the live claim of a locked consumer.';
 
 CREATE FUNCTION rouse._claim_fence(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_now timestamp with time zone) RETURNS text
-    LANGUAGE plpgsql IMMUTABLE
+    LANGUAGE … IMMUTABLE
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._claim_fence(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_now timestamp with time zone) IS 'Whether a claim is the live one at a chosen time.';
 
 CREATE FUNCTION rouse._claim_heartbeat(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_now timestamp with time zone) RETURNS rouse.claim_answer
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._claim_heartbeat(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_now timestamp with time zone) IS 'Extends the live claim''s lease at a chosen time.';
 
 CREATE FUNCTION rouse._claim_op(p_op jsonb, p_wait boolean, p_now timestamp with time zone) RETURNS rouse.claim_answer
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._claim_op(p_op jsonb, p_wait boolean, p_now timestamp with time zone) IS 'One mutex call: find, lock, read the clock, decide.';
 
 CREATE FUNCTION rouse._claim_reap(p_limit integer, p_now timestamp with time zone) RETURNS TABLE(expired integer, redelivered integer, moved integer)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._claim_reap(p_limit integer, p_now timestamp with time zone) IS 'Ends lapsed claims and redelivers unclaimed wakes at a chosen time.';
 
 CREATE FUNCTION rouse._claim_release(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_error text, p_now timestamp with time zone, p_wait boolean DEFAULT true) RETURNS rouse.claim_answer
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._claim_release(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_error text, p_now timestamp with time zone, p_wait boolean) IS 'Acks and ends the live claim at a chosen time.';
 
 CREATE FUNCTION rouse._consumer_lock(p_consumer_id bigint, p_wait boolean) RETURNS rouse.consumers
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._consumer_lock(p_consumer_id bigint, p_wait boolean) IS 'Locks a consumer''s row; null when passed over.';
 
 CREATE FUNCTION rouse._consumer_pause(p_consumer_id bigint, p_paused boolean, p_now timestamp with time zone) RETURNS void
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._consumer_pause(p_consumer_id bigint, p_paused boolean, p_now timestamp with time zone) IS 'Stops or restarts the waking of a consumer.';
 
 CREATE FUNCTION rouse._consumer_pending(p_consumer_id bigint) RETURNS boolean
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._consumer_pending(p_consumer_id bigint) IS 'Pending means: the last actionable position is beyond the acked one.';
 
 CREATE FUNCTION rouse._consumer_stop(p_consumer_id bigint, p_now timestamp with time zone) RETURNS void
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._consumer_stop(p_consumer_id bigint, p_now timestamp with time zone) IS 'Ends whatever is held or outstanding and refuses later claims.';
 
 CREATE FUNCTION rouse._delivery_result(p_service_id integer, p_wake_id uuid, p_attempt integer, p_outcome text, p_retry_ms bigint, p_status_code integer, p_error text, p_now timestamp with time zone) RETURNS text
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._delivery_result(p_service_id integer, p_wake_id uuid, p_attempt integer, p_outcome text, p_retry_ms bigint, p_status_code integer, p_error text, p_now timestamp with time zone) IS 'Records how a delivery attempt ended, at a chosen time.';
 
 CREATE FUNCTION rouse._delivery_take(p_limit integer, p_now timestamp with time zone) RETURNS TABLE(service_id integer, service_name text, wake_id uuid, consumer_id bigint, consumer_name text, epoch bigint, attempt integer, target jsonb, notification jsonb, lease_ms integer)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._delivery_take(p_limit integer, p_now timestamp with time zone) IS 'Lends due wakes to a delivery worker at a chosen time.';
 
 CREATE FUNCTION rouse._dispatch_route(p_streams bigint[], p_positions bigint[], p_now timestamp with time zone) RETURNS TABLE(stream_id bigint, outcome text)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -198,7 +198,7 @@ CREATE FUNCTION rouse._dispatch_route(p_streams bigint[], p_positions bigint[], 
 COMMENT ON FUNCTION rouse._dispatch_route(p_streams bigint[], p_positions bigint[], p_now timestamp with time zone) IS 'dispatch_route at a chosen time, for tests.';
 
 CREATE FUNCTION rouse._entity_close(p_consumer rouse.consumers, p_now timestamp with time zone) RETURNS void
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
@@ -227,41 +227,41 @@ WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.02');
 COMMENT ON TABLE rouse.entities IS 'Addressable things with one owner at a time; the url is the id (RFC entities).';
 
 CREATE FUNCTION rouse._entity_signal(p_entity rouse.entities, p_consumer rouse.consumers, p_stream_id bigint, p_principal text, p_signal text, p_key text, p_reason text, p_payload jsonb, p_now timestamp with time zone) RETURNS TABLE(outcome text, txid bigint, previous_state text, new_state text, created_at timestamp with time zone)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._entity_signal(p_entity rouse.entities, p_consumer rouse.consumers, p_stream_id bigint, p_principal text, p_signal text, p_key text, p_reason text, p_payload jsonb, p_now timestamp with time zone) IS 'Decides a signal at a chosen time, under the locks.';
 
 CREATE FUNCTION rouse._entity_transition(p_signal text, p_status text, p_held boolean, OUT new_status text, OUT handled boolean, OUT ends boolean) RETURNS record
-    LANGUAGE sql IMMUTABLE
+    LANGUAGE … IMMUTABLE
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._entity_transition(p_signal text, p_status text, p_held boolean, OUT new_status text, OUT handled boolean, OUT ends boolean) IS 'The status a signal leads to.';
 
 CREATE FUNCTION rouse._notice(p_stream_id bigint, p_tail bigint, p_flags integer) RETURNS void
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._notice(p_stream_id bigint, p_tail bigint, p_flags integer) IS 'Emits one transactional notice for the log feed.';
 
 CREATE FUNCTION rouse._offset(p_position bigint) RETURNS text
-    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    LANGUAGE … IMMUTABLE STRICT PARALLEL SAFE
     AS …;
 
 COMMENT ON FUNCTION rouse._offset(p_position bigint) IS 'The wire form of a position.';
 
 CREATE FUNCTION rouse._runner_heartbeat(p_service_id integer, p_runner_id text, p_principal text, p_trusted boolean, p_lease_ms bigint, p_wake_stream_offset text, p_diagnostics jsonb, p_now timestamp with time zone) RETURNS TABLE(outcome text, last_seen_at timestamp with time zone, liveness_lease_expires_at timestamp with time zone, lease_ms bigint, wake_stream_offset text, diagnostics jsonb, redelivered integer)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._runner_heartbeat(p_service_id integer, p_runner_id text, p_principal text, p_trusted boolean, p_lease_ms bigint, p_wake_stream_offset text, p_diagnostics jsonb, p_now timestamp with time zone) IS 'Extends a runner''s liveness lease at a chosen time.';
 
 CREATE FUNCTION rouse._stream_append(p_services integer[], p_paths text[], p_types text[], p_internal boolean[], p_actionable boolean[], p_bytes bigint[], p_group integer[], p_rel bigint[], p_payloads bytea[], p_counts integer[], p_stamps text[], s_services integer[], s_paths text[], s_types text[], s_internal boolean[], s_actionable boolean[], s_payloads bytea[], s_counts integer[], s_stamps text[], s_producers text[], s_epochs bigint[], s_seqs bigint[], s_stream_seqs text[], s_closes boolean[], s_consumers bigint[], s_claim_epochs bigint[], s_wakes uuid[], p_wait boolean, p_now timestamp with time zone) RETURNS TABLE(special boolean, ord integer, outcome text, stream_id bigint, tail bigint, closed boolean, content_type text, producer_epoch bigint, producer_seq bigint)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -272,14 +272,14 @@ CREATE FUNCTION rouse._stream_append(p_services integer[], p_paths text[], p_typ
 COMMENT ON FUNCTION rouse._stream_append(p_services integer[], p_paths text[], p_types text[], p_internal boolean[], p_actionable boolean[], p_bytes bigint[], p_group integer[], p_rel bigint[], p_payloads bytea[], p_counts integer[], p_stamps text[], s_services integer[], s_paths text[], s_types text[], s_internal boolean[], s_actionable boolean[], s_payloads bytea[], s_counts integer[], s_stamps text[], s_producers text[], s_epochs bigint[], s_seqs bigint[], s_stream_seqs text[], s_closes boolean[], s_consumers bigint[], s_claim_epochs bigint[], s_wakes uuid[], p_wait boolean, p_now timestamp with time zone) IS 'stream_append with a chosen time, for tests.';
 
 CREATE FUNCTION rouse._stream_chain(p_stream_id bigint, p_hi bigint) RETURNS TABLE(stream_id bigint, lo bigint, hi bigint)
-    LANGUAGE sql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._stream_chain(p_stream_id bigint, p_hi bigint) IS 'The stretches of a stream up to a position, its own first, then its sources''.';
 
 CREATE FUNCTION rouse._stream_create(p_service integer, p_path text, p_content_type text, p_ttl_seconds bigint, p_expires_at timestamp with time zone, p_closed boolean, p_payload bytea, p_count integer, p_stamps integer[], p_fork_path text, p_fork_offset bigint, p_fork_sub bigint, p_kind text, p_owner text, p_consumer_id bigint, p_now timestamp with time zone) RETURNS TABLE(outcome text, stream_id bigint, tail bigint, closed boolean, content_type text)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -289,7 +289,7 @@ CREATE FUNCTION rouse._stream_create(p_service integer, p_path text, p_content_t
 COMMENT ON FUNCTION rouse._stream_create(p_service integer, p_path text, p_content_type text, p_ttl_seconds bigint, p_expires_at timestamp with time zone, p_closed boolean, p_payload bytea, p_count integer, p_stamps integer[], p_fork_path text, p_fork_offset bigint, p_fork_sub bigint, p_kind text, p_owner text, p_consumer_id bigint, p_now timestamp with time zone) IS 'stream_create with a chosen time, for tests.';
 
 CREATE FUNCTION rouse._stream_delete(p_service integer, p_path text, p_internal boolean, p_now timestamp with time zone) RETURNS TABLE(outcome text, stream_id bigint)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -299,7 +299,7 @@ CREATE FUNCTION rouse._stream_delete(p_service integer, p_path text, p_internal 
 COMMENT ON FUNCTION rouse._stream_delete(p_service integer, p_path text, p_internal boolean, p_now timestamp with time zone) IS 'stream_delete with a chosen time, for tests.';
 
 CREATE FUNCTION rouse._stream_head(p_service integer, p_path text, p_now timestamp with time zone) RETURNS TABLE(outcome text, stream_id bigint, kind text, owner text, content_type text, tail bigint, closed boolean, ttl_seconds bigint, expires_at timestamp with time zone)
-    LANGUAGE plpgsql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -308,7 +308,7 @@ CREATE FUNCTION rouse._stream_head(p_service integer, p_path text, p_now timesta
 COMMENT ON FUNCTION rouse._stream_head(p_service integer, p_path text, p_now timestamp with time zone) IS 'stream_head with a chosen time, for tests.';
 
 CREATE FUNCTION rouse._stream_purge(p_limit integer, p_now timestamp with time zone) RETURNS TABLE(expired integer, messages integer, streams integer)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -317,14 +317,14 @@ CREATE FUNCTION rouse._stream_purge(p_limit integer, p_now timestamp with time z
 COMMENT ON FUNCTION rouse._stream_purge(p_limit integer, p_now timestamp with time zone) IS 'stream_purge with a chosen time, for tests.';
 
 CREATE FUNCTION rouse._stream_push(p_stream_id bigint, p_payload text, p_actionable boolean) RETURNS bigint
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._stream_push(p_stream_id bigint, p_payload text, p_actionable boolean) IS 'Appends one JSON message inside the caller''s transaction.';
 
 CREATE FUNCTION rouse._stream_read(p_service integer, p_path text, p_stream_id bigint, p_from bigint, p_max_bytes integer, p_max_rows integer, p_now timestamp with time zone) RETURNS TABLE(outcome text, stream_id bigint, kind text, owner text, content_type text, tail bigint, closed boolean, ttl_seconds bigint, expires_at timestamp with time zone, touch boolean, next bigint, page bytea, stamp_at integer[], stamp_position bigint[])
-    LANGUAGE plpgsql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -334,7 +334,7 @@ CREATE FUNCTION rouse._stream_read(p_service integer, p_path text, p_stream_id b
 COMMENT ON FUNCTION rouse._stream_read(p_service integer, p_path text, p_stream_id bigint, p_from bigint, p_max_bytes integer, p_max_rows integer, p_now timestamp with time zone) IS 'stream_read with a chosen time, for tests.';
 
 CREATE FUNCTION rouse._stream_retire(p_stream_id bigint, p_now timestamp with time zone) RETURNS void
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -343,13 +343,13 @@ CREATE FUNCTION rouse._stream_retire(p_stream_id bigint, p_now timestamp with ti
 COMMENT ON FUNCTION rouse._stream_retire(p_stream_id bigint, p_now timestamp with time zone) IS 'Deletes a locked stream: softly while forks read from it, else for good, and then soft-deleted sources without forks too.';
 
 CREATE FUNCTION rouse._stream_slide(p_expires_at timestamp with time zone, p_ttl_seconds bigint, p_now timestamp with time zone) RETURNS timestamp with time zone
-    LANGUAGE sql IMMUTABLE
+    LANGUAGE … IMMUTABLE
     AS …;
 
 COMMENT ON FUNCTION rouse._stream_slide(p_expires_at timestamp with time zone, p_ttl_seconds bigint, p_now timestamp with time zone) IS 'The expiry of a stream with a time-to-live after a read or write at p_now.';
 
 CREATE FUNCTION rouse._stream_touch(p_stream_id bigint, p_now timestamp with time zone) RETURNS boolean
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -358,42 +358,42 @@ CREATE FUNCTION rouse._stream_touch(p_stream_id bigint, p_now timestamp with tim
 COMMENT ON FUNCTION rouse._stream_touch(p_stream_id bigint, p_now timestamp with time zone) IS 'stream_touch with a chosen time, for tests.';
 
 CREATE FUNCTION rouse._txid() RETURNS bigint
-    LANGUAGE sql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._txid() IS 'The 32-bit transaction id that a change feed reports.';
 
 CREATE FUNCTION rouse._wake_mint(p_consumer rouse.consumers, p_reason text, p_now timestamp with time zone) RETURNS uuid
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._wake_mint(p_consumer rouse.consumers, p_reason text, p_now timestamp with time zone) IS 'Makes the next wake of an idle consumer under its row lock.';
 
 CREATE FUNCTION rouse._wake_notification(p_consumer rouse.consumers, p_wake_id uuid, p_epoch bigint, p_reason text) RETURNS jsonb
-    LANGUAGE plpgsql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._wake_notification(p_consumer rouse.consumers, p_wake_id uuid, p_epoch bigint, p_reason text) IS 'The redacted notification of a wake.';
 
 CREATE FUNCTION rouse._wake_publish(p_service_id integer[], p_wakes uuid[], p_now timestamp with time zone) RETURNS void
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._wake_publish(p_service_id integer[], p_wakes uuid[], p_now timestamp with time zone) IS 'Appends wakes to their runners'' wake streams, or makes them due for a push transport.';
 
 CREATE FUNCTION rouse._wake_supersede(p_consumer rouse.consumers, p_now timestamp with time zone) RETURNS rouse.consumers
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._wake_supersede(p_consumer rouse.consumers, p_now timestamp with time zone) IS 'Takes back an outstanding wake.';
 
 CREATE FUNCTION rouse.audit_add(p_service_id integer, p_principal text, p_action text, p_resource text, p_detail jsonb) RETURNS void
-    LANGUAGE sql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
@@ -412,42 +412,42 @@ CREATE TABLE rouse.audit_log (
 COMMENT ON TABLE rouse.audit_log IS 'Who changed what in the control plane. Never holds a secret.';
 
 CREATE FUNCTION rouse.audit_list(p_service_id integer, p_resource text, p_before bigint, p_limit integer) RETURNS SETOF rouse.audit_log
-    LANGUAGE sql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.audit_list(p_service_id integer, p_resource text, p_before bigint, p_limit integer) IS 'The audit rows of one resource, newest first.';
 
 CREATE FUNCTION rouse.claim_ack(p_service_id integer, p_consumer text, p_epoch bigint, p_wake uuid, p_acks jsonb) RETURNS rouse.claim_answer
-    LANGUAGE sql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.claim_ack(p_service_id integer, p_consumer text, p_epoch bigint, p_wake uuid, p_acks jsonb) IS 'Advances a cursor: ok, stale, lease_expired, invalid_offset, unknown_stream, not_found.';
 
 CREATE FUNCTION rouse.claim_acquire(p_service_id integer, p_consumer text, p_wake uuid, p_holder text, p_runner text DEFAULT NULL::text, p_claim_id text DEFAULT NULL::text) RETURNS rouse.claim_answer
-    LANGUAGE sql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.claim_acquire(p_service_id integer, p_consumer text, p_wake uuid, p_holder text, p_runner text, p_claim_id text) IS 'Takes a mutex: granted, repeated, held, stale, no_work, stopped, paused, not_owner, runner_*, not_found.';
 
 CREATE FUNCTION rouse.claim_apply(p_ops jsonb, p_wait boolean) RETURNS TABLE(ord integer, answer rouse.claim_answer)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.claim_apply(p_ops jsonb, p_wait boolean) IS 'A batch of acquire, heartbeat, ack and release calls in one transaction.';
 
 CREATE FUNCTION rouse.claim_heartbeat(p_service_id integer, p_consumer text, p_epoch bigint, p_wake uuid) RETURNS rouse.claim_answer
-    LANGUAGE sql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.claim_heartbeat(p_service_id integer, p_consumer text, p_epoch bigint, p_wake uuid) IS 'Extends a lease: ok, stale, lease_expired, not_found.';
 
 CREATE FUNCTION rouse.claim_reap(p_limit integer) RETURNS TABLE(expired integer, redelivered integer, moved integer)
-    LANGUAGE sql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -458,21 +458,21 @@ CREATE FUNCTION rouse.claim_reap(p_limit integer) RETURNS TABLE(expired integer,
 COMMENT ON FUNCTION rouse.claim_reap(p_limit integer) IS 'Ends lapsed claims and redelivers unclaimed wakes.';
 
 CREATE FUNCTION rouse.claim_release(p_service_id integer, p_consumer text, p_epoch bigint, p_wake uuid, p_acks jsonb DEFAULT '[]'::jsonb, p_error text DEFAULT NULL::text) RETURNS rouse.claim_answer
-    LANGUAGE sql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.claim_release(p_service_id integer, p_consumer text, p_epoch bigint, p_wake uuid, p_acks jsonb, p_error text) IS 'Gives a mutex back: released, stale, lease_expired, invalid_offset, unknown_stream, not_found.';
 
 CREATE FUNCTION rouse.consumer_get(p_service_id integer, p_name text) RETURNS TABLE(name text, kind text, entity_url text, created_by text, state text, paused boolean, epoch bigint, wake_id text, holder text, runner_id text, lease_ms bigint, pending boolean, streams jsonb)
-    LANGUAGE sql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.consumer_get(p_service_id integer, p_name text) IS 'A mutex with its cursor, without tokens.';
 
 CREATE FUNCTION rouse.delivery_result(p_service_id integer, p_wake_id uuid, p_attempt integer, p_outcome text, p_retry_ms bigint, p_status_code integer, p_error text) RETURNS text
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -484,7 +484,7 @@ CREATE FUNCTION rouse.delivery_result(p_service_id integer, p_wake_id uuid, p_at
 COMMENT ON FUNCTION rouse.delivery_result(p_service_id integer, p_wake_id uuid, p_attempt integer, p_outcome text, p_retry_ms bigint, p_status_code integer, p_error text) IS 'Records how a delivery attempt ended.';
 
 CREATE FUNCTION rouse.delivery_take(p_limit integer) RETURNS TABLE(service_id integer, service_name text, wake_id uuid, consumer_id bigint, consumer_name text, epoch bigint, attempt integer, target jsonb, notification jsonb, lease_ms integer)
-    LANGUAGE sql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -495,14 +495,14 @@ CREATE FUNCTION rouse.delivery_take(p_limit integer) RETURNS TABLE(service_id in
 COMMENT ON FUNCTION rouse.delivery_take(p_limit integer) IS 'Lends due wakes to a delivery worker.';
 
 CREATE FUNCTION rouse.dispatch_route(p_streams bigint[], p_positions bigint[]) RETURNS TABLE(stream_id bigint, outcome text)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.dispatch_route(p_streams bigint[], p_positions bigint[]) IS 'Wakes the owners of streams that got actionable appends.';
 
 CREATE FUNCTION rouse.dispatch_scan(p_after bigint, p_limit integer) RETURNS TABLE(stream_id bigint, "position" bigint)
-    LANGUAGE sql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -537,7 +537,7 @@ WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05');
 COMMENT ON TABLE rouse.consumer_claims IS 'Every grant of a mutex, written in the transaction of the decision (RFC consumer_claims).';
 
 CREATE FUNCTION rouse.entity_claims(p_service_id integer, p_url text, p_before bigint, p_limit integer) RETURNS SETOF rouse.consumer_claims
-    LANGUAGE sql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
@@ -569,7 +569,7 @@ WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02');
 COMMENT ON TABLE rouse.entity_dispatch_state IS 'One row an entity: pending work, outstanding wake, active claim, as UIs read them (RFC entity_dispatch_state).';
 
 CREATE FUNCTION rouse.entity_dispatch(p_service_id integer, p_url text) RETURNS SETOF rouse.entity_dispatch_state
-    LANGUAGE sql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
@@ -716,21 +716,21 @@ CREATE VIEW rouse.entity_display AS
 COMMENT ON VIEW rouse.entity_display IS 'The one line a UI shows for an entity, with the facts it is made of.';
 
 CREATE FUNCTION rouse.entity_display_get(p_service_id integer, p_url text) RETURNS SETOF rouse.entity_display
-    LANGUAGE sql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_display_get(p_service_id integer, p_url text) IS 'What a UI says about one entity.';
 
 CREATE FUNCTION rouse.entity_error_stream(p_service_id integer, p_url text) RETURNS TABLE(outcome text, stream_id bigint)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_error_stream(p_service_id integer, p_url text) IS 'Makes an entity''s error stream at its first write.';
 
 CREATE FUNCTION rouse.entity_gate(p_service_id integer[], p_url text[], p_type text[]) RETURNS TABLE(url text, status text, created_by text, type_name text, schema_revision integer, inbox_schemas jsonb, type_exists boolean)
-    LANGUAGE plpgsql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -741,7 +741,7 @@ CREATE FUNCTION rouse.entity_gate(p_service_id integer[], p_url text[], p_type t
 COMMENT ON FUNCTION rouse.entity_gate(p_service_id integer[], p_url text[], p_type text[]) IS 'Status, owner and message schemas of many entities.';
 
 CREATE FUNCTION rouse.entity_get(p_service_id integer, p_url text) RETURNS SETOF rouse.entities
-    LANGUAGE plpgsql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     AS …;
@@ -749,7 +749,7 @@ CREATE FUNCTION rouse.entity_get(p_service_id integer, p_url text) RETURNS SETOF
 COMMENT ON FUNCTION rouse.entity_get(p_service_id integer, p_url text) IS 'Looks an entity up by url.';
 
 CREATE FUNCTION rouse.entity_list(p_service_id integer, p_principal text, p_type text, p_status text, p_parent text, p_created_by text, p_before_at timestamp with time zone, p_before_url text, p_limit integer) RETURNS SETOF rouse.entities
-    LANGUAGE plpgsql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_custom_plan'
     AS …;
@@ -757,35 +757,35 @@ CREATE FUNCTION rouse.entity_list(p_service_id integer, p_principal text, p_type
 COMMENT ON FUNCTION rouse.entity_list(p_service_id integer, p_principal text, p_type text, p_status text, p_parent text, p_created_by text, p_before_at timestamp with time zone, p_before_url text, p_limit integer) IS 'Entities, newest first, by page.';
 
 CREATE FUNCTION rouse.entity_resume(p_service_id integer, p_url text) RETURNS text
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_resume(p_service_id integer, p_url text) IS 'Lets a paused entity go on.';
 
 CREATE FUNCTION rouse.entity_signal(p_service_id integer, p_url text, p_principal text, p_signal text, p_key text, p_reason text, p_payload jsonb) RETURNS TABLE(outcome text, txid bigint, previous_state text, new_state text, created_at timestamp with time zone)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_signal(p_service_id integer, p_url text, p_principal text, p_signal text, p_key text, p_reason text, p_payload jsonb) IS 'Signals an entity.';
 
 CREATE FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean, p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb, p_created text, p_message text, p_lease_ms integer DEFAULT 30000, p_wake_ms integer DEFAULT 30000) RETURNS TABLE(outcome text, txid bigint, entity rouse.entities)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean, p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb, p_created text, p_message text, p_lease_ms integer, p_wake_ms integer) IS 'Makes an entity with its stream, mutex, cursor and dispatch state in one transaction.';
 
 CREATE FUNCTION rouse.entity_tag_put(p_service_id integer, p_url text, p_principal text, p_key text, p_value text, p_event text) RETURNS TABLE(outcome text, txid bigint, entity rouse.entities)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_tag_put(p_service_id integer, p_url text, p_principal text, p_key text, p_value text, p_event text) IS 'Sets or removes one tag of an entity.';
 
 CREATE FUNCTION rouse.entity_type_delete(p_service_id integer, p_name text, p_principal text, p_system boolean) RETURNS TABLE(outcome text, txid bigint)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
@@ -812,7 +812,7 @@ CREATE TABLE rouse.entity_types (
 COMMENT ON TABLE rouse.entity_types IS 'What an entity type is, without how it is delivered (RFC "Entity type registration").';
 
 CREATE FUNCTION rouse.entity_type_get(p_service_id integer, p_name text) RETURNS SETOF rouse.entity_types
-    LANGUAGE plpgsql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     AS …;
@@ -820,21 +820,21 @@ CREATE FUNCTION rouse.entity_type_get(p_service_id integer, p_name text) RETURNS
 COMMENT ON FUNCTION rouse.entity_type_get(p_service_id integer, p_name text) IS 'Looks an entity type up by name.';
 
 CREATE FUNCTION rouse.entity_type_list(p_service_id integer, p_owner text) RETURNS SETOF rouse.entity_types
-    LANGUAGE sql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_type_list(p_service_id integer, p_owner text) IS 'The entity types of a service.';
 
 CREATE FUNCTION rouse.entity_type_patch_schemas(p_service_id integer, p_name text, p_principal text, p_system boolean, p_inbox_schemas jsonb, p_state_schemas jsonb) RETURNS TABLE(outcome text, txid bigint, taken_key text, entity_type rouse.entity_types)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_type_patch_schemas(p_service_id integer, p_name text, p_principal text, p_system boolean, p_inbox_schemas jsonb, p_state_schemas jsonb) IS 'Adds schemas to an entity type.';
 
 CREATE FUNCTION rouse.entity_type_put(p_service_id integer, p_name text, p_principal text, p_system boolean, p_description text, p_creation_schema jsonb, p_inbox_schemas jsonb, p_state_schemas jsonb, p_slash_commands jsonb, p_serve_endpoint text, p_default_dispatch_policy jsonb, p_permission_grants jsonb, p_externally_writable_collections jsonb) RETURNS TABLE(outcome text, txid bigint, entity_type rouse.entity_types)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
@@ -869,14 +869,14 @@ COMMENT ON TABLE rouse.wake_notifications IS 'Every wake minted, without its tok
 COMMENT ON COLUMN rouse.wake_notifications.next_attempt_at IS 'When a push transport sends it next; null when nothing is due (pull-wake entries are appended when the wake is minted).';
 
 CREATE FUNCTION rouse.entity_wakes(p_service_id integer, p_url text, p_before bigint, p_limit integer) RETURNS SETOF rouse.wake_notifications
-    LANGUAGE sql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_wakes(p_service_id integer, p_url text, p_before bigint, p_limit integer) IS 'The wakes of one entity, newest first.';
 
 CREATE FUNCTION rouse.runner_get(p_service_id integer, p_id text) RETURNS TABLE(runner rouse.runners, diagnostics rouse.runner_runtime_diagnostics, lease_remaining_ms bigint, active_claims jsonb)
-    LANGUAGE plpgsql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     AS …;
@@ -884,14 +884,14 @@ CREATE FUNCTION rouse.runner_get(p_service_id integer, p_id text) RETURNS TABLE(
 COMMENT ON FUNCTION rouse.runner_get(p_service_id integer, p_id text) IS 'A runner with its liveness and active claims.';
 
 CREATE FUNCTION rouse.runner_health(p_service_id integer, p_id text) RETURNS TABLE(active bigint, outstanding bigint, oldest_outstanding_ms bigint)
-    LANGUAGE sql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.runner_health(p_service_id integer, p_id text) IS 'What dispatch holds for a runner.';
 
 CREATE FUNCTION rouse.runner_heartbeat(p_service_id integer, p_runner_id text, p_principal text, p_trusted boolean, p_lease_ms bigint, p_wake_stream_offset text, p_diagnostics jsonb) RETURNS TABLE(outcome text, last_seen_at timestamp with time zone, liveness_lease_expires_at timestamp with time zone, lease_ms bigint, wake_stream_offset text, diagnostics jsonb, redelivered integer)
-    LANGUAGE sql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -902,28 +902,28 @@ CREATE FUNCTION rouse.runner_heartbeat(p_service_id integer, p_runner_id text, p
 COMMENT ON FUNCTION rouse.runner_heartbeat(p_service_id integer, p_runner_id text, p_principal text, p_trusted boolean, p_lease_ms bigint, p_wake_stream_offset text, p_diagnostics jsonb) IS 'Extends a runner''s liveness lease.';
 
 CREATE FUNCTION rouse.runner_list(p_service_id integer, p_owner text, p_after text, p_limit integer) RETURNS TABLE(runner rouse.runners, diagnostics rouse.runner_runtime_diagnostics, lease_remaining_ms bigint, active_claims jsonb)
-    LANGUAGE sql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.runner_list(p_service_id integer, p_owner text, p_after text, p_limit integer) IS 'The runners of an owner.';
 
 CREATE FUNCTION rouse.runner_register(p_service_id integer, p_id text, p_principal text, p_system boolean, p_owner text, p_label text, p_kind text, p_admin_status text, p_sandbox_profiles jsonb, p_capacity integer) RETURNS TABLE(outcome text, txid bigint, runner rouse.runners)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.runner_register(p_service_id integer, p_id text, p_principal text, p_system boolean, p_owner text, p_label text, p_kind text, p_admin_status text, p_sandbox_profiles jsonb, p_capacity integer) IS 'Makes or changes a runner and its wake stream.';
 
 CREATE FUNCTION rouse.runner_set_status(p_service_id integer, p_id text, p_principal text, p_system boolean, p_admin_status text) RETURNS TABLE(outcome text, txid bigint)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.runner_set_status(p_service_id integer, p_id text, p_principal text, p_system boolean, p_admin_status text) IS 'Enables or disables a runner.';
 
 CREATE FUNCTION rouse.service_create(p_name text, p_principal text) RETURNS TABLE(outcome text, service_id integer, created_at timestamp with time zone)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
@@ -939,70 +939,70 @@ CREATE TABLE rouse.services (
 COMMENT ON TABLE rouse.services IS 'A scope with its own streams, entities and runners (RFC "Agent servers"); ?service= selects it.';
 
 CREATE FUNCTION rouse.service_get(p_name text) RETURNS SETOF rouse.services
-    LANGUAGE sql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.service_get(p_name text) IS 'Looks a service up by name.';
 
 CREATE FUNCTION rouse.service_list() RETURNS SETOF rouse.services
-    LANGUAGE sql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.service_list() IS 'All services.';
 
 CREATE FUNCTION rouse.stream_append(p_services integer[], p_paths text[], p_types text[], p_internal boolean[], p_actionable boolean[], p_bytes bigint[], p_group integer[], p_rel bigint[], p_payloads bytea[], p_counts integer[], p_stamps text[], s_services integer[], s_paths text[], s_types text[], s_internal boolean[], s_actionable boolean[], s_payloads bytea[], s_counts integer[], s_stamps text[], s_producers text[], s_epochs bigint[], s_seqs bigint[], s_stream_seqs text[], s_closes boolean[], s_consumers bigint[], s_claim_epochs bigint[], s_wakes uuid[], p_wait boolean) RETURNS TABLE(special boolean, ord integer, outcome text, stream_id bigint, tail bigint, closed boolean, content_type text, producer_epoch bigint, producer_seq bigint)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.stream_append(p_services integer[], p_paths text[], p_types text[], p_internal boolean[], p_actionable boolean[], p_bytes bigint[], p_group integer[], p_rel bigint[], p_payloads bytea[], p_counts integer[], p_stamps text[], s_services integer[], s_paths text[], s_types text[], s_internal boolean[], s_actionable boolean[], s_payloads bytea[], s_counts integer[], s_stamps text[], s_producers text[], s_epochs bigint[], s_seqs bigint[], s_stream_seqs text[], s_closes boolean[], s_consumers bigint[], s_claim_epochs bigint[], s_wakes uuid[], p_wait boolean) IS 'Appends to many streams in one transaction; one outcome a group and a special.';
 
 CREATE FUNCTION rouse.stream_create(p_service integer, p_path text, p_content_type text DEFAULT NULL::text, p_ttl_seconds bigint DEFAULT NULL::bigint, p_expires_at timestamp with time zone DEFAULT NULL::timestamp with time zone, p_closed boolean DEFAULT false, p_payload bytea DEFAULT NULL::bytea, p_count integer DEFAULT 1, p_stamps integer[] DEFAULT NULL::integer[], p_fork_path text DEFAULT NULL::text, p_fork_offset bigint DEFAULT NULL::bigint, p_fork_sub bigint DEFAULT NULL::bigint, p_kind text DEFAULT 'app'::text, p_owner text DEFAULT NULL::text, p_consumer_id bigint DEFAULT NULL::bigint) RETURNS TABLE(outcome text, stream_id bigint, tail bigint, closed boolean, content_type text)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.stream_create(p_service integer, p_path text, p_content_type text, p_ttl_seconds bigint, p_expires_at timestamp with time zone, p_closed boolean, p_payload bytea, p_count integer, p_stamps integer[], p_fork_path text, p_fork_offset bigint, p_fork_sub bigint, p_kind text, p_owner text, p_consumer_id bigint) IS 'Creates a stream or a fork; idempotent for the same configuration.';
 
 CREATE FUNCTION rouse.stream_delete(p_service integer, p_path text, p_internal boolean DEFAULT false) RETURNS TABLE(outcome text, stream_id bigint)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.stream_delete(p_service integer, p_path text, p_internal boolean) IS 'Deletes a stream, softly while forks read from it.';
 
 CREATE FUNCTION rouse.stream_head(p_service integer, p_path text) RETURNS TABLE(outcome text, stream_id bigint, kind text, owner text, content_type text, tail bigint, closed boolean, ttl_seconds bigint, expires_at timestamp with time zone)
-    LANGUAGE plpgsql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.stream_head(p_service integer, p_path text) IS 'Metadata of a stream.';
 
 CREATE FUNCTION rouse.stream_purge(p_limit integer DEFAULT 10000) RETURNS TABLE(expired integer, messages integer, streams integer)
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.stream_purge(p_limit integer) IS 'Retires expired streams and removes rows of retired ones, in bounded steps.';
 
 CREATE FUNCTION rouse.stream_read(p_service integer, p_path text, p_stream_id bigint, p_from bigint, p_max_bytes integer DEFAULT 1048576, p_max_rows integer DEFAULT 16384) RETURNS TABLE(outcome text, stream_id bigint, kind text, owner text, content_type text, tail bigint, closed boolean, ttl_seconds bigint, expires_at timestamp with time zone, touch boolean, next bigint, page bytea, stamp_at integer[], stamp_position bigint[])
-    LANGUAGE plpgsql STABLE
+    LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.stream_read(p_service integer, p_path text, p_stream_id bigint, p_from bigint, p_max_bytes integer, p_max_rows integer) IS 'One bounded page of a stream and its metadata, in one round trip.';
 
 CREATE FUNCTION rouse.stream_touch(p_stream_id bigint) RETURNS boolean
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.stream_touch(p_stream_id bigint) IS 'Extends the life of a stream with a time-to-live.';
 
 CREATE FUNCTION rouse.user_seen(p_service_id integer, p_id text, p_display_name text, p_email text, p_avatar_url text, p_auth_provider text, p_auth_subject text) RETURNS boolean
-    LANGUAGE plpgsql
+    LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 

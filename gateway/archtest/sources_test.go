@@ -112,12 +112,16 @@ func TestNobodyDoesWhatIsBanned(t *testing.T) {
 			if ok && f.Recv == nil && f.Name.Name == "init" {
 				t.Errorf("%s: nothing happens because a package is imported (func init)", place(set, f))
 			}
-			// A fuzz target skips the inputs it has nothing to say about.
-			fuzz := ok && strings.HasPrefix(f.Name.Name, "Fuzz")
+			// A fuzz target skips the inputs it has nothing to say about, and a property the steps that do not apply.
+			maySkip := ok && strings.HasPrefix(f.Name.Name, "Fuzz")
+			skippable := token.NoPos
 			ast.Inspect(d, func(n ast.Node) bool {
+				if t, ok := n.(*ast.FuncType); ok && takesRapid(t) {
+					skippable = bodyEnd(d, t)
+				}
 				call := selector(n)
 				for _, b := range banned {
-					if call == b.call && b.where(name, test) && !(fuzz && strings.HasPrefix(call, "t.Skip")) {
+					if call == b.call && b.where(name, test) && !(strings.HasPrefix(call, "t.Skip") && (maySkip || n.Pos() < skippable)) {
 						t.Errorf("%s: %s: %s", place(set, n), b.call, b.why)
 					}
 				}
@@ -133,6 +137,34 @@ func TestNobodyDoesWhatIsBanned(t *testing.T) {
 	if seen < 20 {
 		t.Fatalf("only %d Go files are seen", seen)
 	}
+}
+
+// takesRapid reports whether a function is a property or a step of one.
+func takesRapid(f *ast.FuncType) bool {
+	for _, p := range f.Params.List {
+		if star, ok := p.Type.(*ast.StarExpr); ok && selector(star.X) == "rapid.T" {
+			return true
+		}
+	}
+	return false
+}
+
+// bodyEnd is where the function of the given type ends.
+func bodyEnd(within ast.Node, f *ast.FuncType) (end token.Pos) {
+	ast.Inspect(within, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			if n.Type == f {
+				end = n.End()
+			}
+		case *ast.FuncDecl:
+			if n.Type == f {
+				end = n.End()
+			}
+		}
+		return true
+	})
+	return end
 }
 
 // selector spells x.y, and is empty for anything else.
