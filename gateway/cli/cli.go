@@ -23,8 +23,14 @@ type Streams struct {
 // root is the command line. Each command has a file of its own.
 type root struct {
 	Dev     devCmd     `cmd:"" help:"Run a gateway and a Postgres of its own, with nothing to set up."`
+	Demo    demoCmd    `cmd:"" help:"Play the story: a phone, a laptop, a laptop that dies, and one that goes on."`
 	Serve   serveCmd   `cmd:"" help:"Run a gateway on an existing Postgres."`
 	Migrate migrateCmd `cmd:"" help:"Bring a database up to date, or say where it stands."`
+	Stream  streamCmd  `cmd:"" help:"Streams: create, append, read, tail, close, fork."`
+	Entity  entityCmd  `cmd:"" help:"Entities: spawn, send, list, inspect, signal, watch."`
+	Type    typeCmd    `cmd:"" help:"Entity types: register, list, remove."`
+	Runner  runnerCmd  `cmd:"" help:"Runners: be one, register, list, enable, disable."`
+	Service serviceCmd `cmd:"" help:"Services: scopes with their own streams, entities and runners."`
 	Doctor  doctorCmd  `cmd:"" help:"Check whether a database is fit for a gateway."`
 	Keys    keysCmd    `cmd:"" help:"Make the key ring of claim and write tokens."`
 	Token   tokenCmd   `cmd:"" help:"Make the tokens that users show to a gateway."`
@@ -77,7 +83,7 @@ func Run(ctx context.Context, args []string, streams Streams) int {
 		kong.Writers(streams.Out, streams.Err),
 		kong.Exit(func(c int) { code = c; panic(helpShown{}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
-		kong.Vars{"listen": config.Default().Listen},
+		kong.Vars{"listen": config.Default().Listen, "server": defaultServer},
 	)
 	if err != nil {
 		fmt.Fprintf(streams.Err, "rouse: %v\n", err)
