@@ -351,7 +351,7 @@ func TestReadersShareReads(t *testing.T) {
 			r.want("control")
 		}
 	}
-	if got := reads.n.Load() - before; got < n || got > 10*n {
+	if got := reads.n.Load() - before; got < n/2 || got > 10*n {
 		t.Fatalf("%d reads for %d appends and 100 readers", got, n)
 	}
 }
