@@ -16,9 +16,9 @@ build: ## the binary, bin/rouse
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/rouse ./gateway/cmd/rouse
 
 .PHONY: run
-run: build ## a gateway and a Postgres of its own, with nothing to set up
+run: build ## the story, on a gateway and a Postgres of its own: a phone, a laptop, a laptop that dies
 	@.ci/deps postgres
-	@bin/rouse dev
+	@bin/rouse demo
 
 .PHONY: test
 test: ## everything that is checked before a change lands

@@ -37,6 +37,8 @@ type Registration struct {
 	Kind string
 	// Capacity is how many claims the gateway grants it at once; zero = no limit there.
 	Capacity int
+	// IfAbsent leaves a runner that is registered already as it is.
+	IfAbsent bool
 }
 
 // Style says how a wake is claimed.

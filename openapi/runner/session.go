@@ -92,12 +92,19 @@ func (e localError) Unwrap() error { return e.error }
 func (s *session) introduce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.r.cfg.Timeout)
 	defer cancel()
-	if reg := s.r.cfg.Register; reg != nil {
+	reg := s.r.cfg.Register
+	if reg != nil && !reg.IfAbsent {
 		if err := s.gw.register(ctx, *reg); err != nil {
 			return err
 		}
 	}
 	known, err := s.gw.lookup(ctx)
+	if reg != nil && reg.IfAbsent && call.Status(err) == http.StatusNotFound {
+		if err := s.gw.register(ctx, *reg); err != nil {
+			return err
+		}
+		known, err = s.gw.lookup(ctx)
+	}
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,230 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/rouse-run/rouse/openapi/client"
+	"github.com/rouse-run/rouse/openapi/runner/call"
+	"github.com/rouse-run/rouse/openapi/runner/tail"
+)
+
+type entityInspectCmd struct {
+	clientFlags
+	Entity string `arg:"" help:"TYPE/ID of the entity."`
+}
+
+// entityFile is all there is to say of an entity.
+type entityFile struct {
+	Entity   client.Entity        `json:"entity"`
+	Display  client.Display       `json:"display"`
+	Dispatch client.DispatchState `json:"dispatch"`
+	Claims   []client.Claim       `json:"claims"`
+	Wakes    []client.Wake        `json:"wakes"`
+}
+
+func (c *entityInspectCmd) Run(r *run) error {
+	typ, id, err := entityName(c.Entity)
+	if err != nil {
+		return err
+	}
+	return c.connected(r, func(k *caller) error {
+		var f entityFile
+		ten := ptr(int64(10))
+		for _, part := range []struct {
+			out any
+			ask func(context.Context) (*http.Response, error)
+		}{
+			{&f.Entity, func(ctx context.Context) (*http.Response, error) { return k.GetEntity(ctx, typ, id, nil) }},
+			{&f.Display, func(ctx context.Context) (*http.Response, error) { return k.GetEntityDisplay(ctx, typ, id, nil) }},
+			{&f.Dispatch, func(ctx context.Context) (*http.Response, error) { return k.GetEntityDispatch(ctx, typ, id, nil) }},
+			{&f.Claims, func(ctx context.Context) (*http.Response, error) {
+				return k.ListEntityClaims(ctx, typ, id, &client.ListEntityClaimsParams{Limit: ten})
+			}},
+			{&f.Wakes, func(ctx context.Context) (*http.Response, error) {
+				return k.ListEntityWakes(ctx, typ, id, &client.ListEntityWakesParams{Limit: ten})
+			}},
+		} {
+			if err := k.ask(part.out, part.ask); err != nil {
+				return err
+			}
+		}
+		if k.json {
+			return r.printJSON(f)
+		}
+		k.showEntity(f)
+		return nil
+	})
+}
+
+func (c *caller) showEntity(f entityFile) {
+	e, d := f.Entity, f.Dispatch
+	pending := ""
+	if d.PendingSince != nil {
+		pending = "since " + age(*d.PendingSince)
+	}
+	outstanding := ""
+	if d.OutstandingWakeID != nil {
+		outstanding = *d.OutstandingWakeID
+	}
+	held := ""
+	if d.ActiveEpoch != nil {
+		held = fmt.Sprintf("epoch %d", *d.ActiveEpoch)
+		if d.ActiveRunnerID != nil {
+			held += " by runner " + printable(*d.ActiveRunnerID)
+		}
+		if d.ActiveLeaseExpiresAt != nil {
+			held += ", lease until " + d.ActiveLeaseExpiresAt.Local().Format("15:04:05.000")
+		}
+	}
+	args := ""
+	if e.SpawnArgs != nil {
+		args = notNull(*e.SpawnArgs)
+	}
+	c.fields("entity", c.paint(bold, printable(e.URL)), "status", c.status(string(e.Status)), "", c.paint(blue, printable(f.Display.Display)),
+		"wakes go to", target(e.DispatchPolicy), "held", held, "open wake", outstanding, "unread", pending,
+		"last error", c.paint(red, oneLine(text(d.LastError), 200)), "arguments", oneLine(args, 200), "tags", tags(e.Tags),
+		"parent", printable(text(e.Parent)), "created by", principal(text(e.CreatedBy)), "created", age(time.UnixMilli(e.CreatedAt))+" ago",
+		"stream", printable(e.Streams.Main))
+	if len(f.Claims) > 0 {
+		c.printf("\n")
+		rows := make([][]string, len(f.Claims))
+		for i, k := range f.Claims {
+			ended := k.UpdatedAt
+			if k.ReleasedAt != nil {
+				ended = *k.ReleasedAt
+			}
+			took := ""
+			if k.Status != "active" {
+				took = ended.Sub(k.ClaimedAt).Round(time.Millisecond).String()
+			}
+			rows[i] = []string{fmt.Sprint(k.Epoch), c.status(k.Status), printable(text(k.RunnerID)), principal(text(k.Holder)), age(k.ClaimedAt), took, oneLine(text(k.Error), 60)}
+		}
+		c.table([]string{"CLAIM", "STATUS", "RUNNER", "HOLDER", "AGE", "TOOK", "ERROR"}, rows)
+	}
+	if len(f.Wakes) > 0 {
+		c.printf("\n")
+		rows := make([][]string, len(f.Wakes))
+		for i, w := range f.Wakes {
+			rows[i] = []string{fmt.Sprint(w.Epoch), c.status(w.DeliveryStatus), c.status(w.ClaimStatus), w.TargetType, age(w.CreatedAt), fmt.Sprint(w.Attempts), w.WakeID}
+		}
+		c.table([]string{"WAKE", "DELIVERY", "CLAIM", "BY", "AGE", "TRIES", "ID"}, rows)
+	}
+}
+
+type entityTailCmd struct {
+	clientFlags
+	Entity string `arg:"" help:"TYPE/ID of the entity."`
+	Offset string `help:"Where to begin: start, now, or an offset." default:"start"`
+	Errors bool   `help:"Its error stream instead of the main one."`
+	Until  bool   `name:"no-follow" help:"Print what is there and end."`
+}
+
+func (entityTailCmd) Help() string {
+	return `Goes on until the entity ends or Ctrl-C. With --json each line is an object with the message and its offset.
+
+Examples:
+  rouse entity tail task/1
+  rouse entity tail task/1 --offset now --json
+  rouse entity tail task/1 --errors`
+}
+
+func (c *entityTailCmd) Run(r *run) error {
+	typ, id, err := entityName(c.Entity)
+	if err != nil {
+		return err
+	}
+	return c.connected(r, func(k *caller) error {
+		path := typ + "/" + id + "/main"
+		if c.Errors {
+			path = typ + "/" + id + "/error"
+		}
+		show := k.rows
+		if k.json {
+			show = k.batch
+		}
+		if c.Until {
+			p, err := k.page(path, wireOffset(c.Offset))
+			for ; err == nil; p, err = k.page(path, p.state.Offset) {
+				b := tail.Batch{Offset: p.state.Offset}
+				if err := json.Unmarshal(p.body, &b.Messages); err != nil {
+					return err
+				}
+				if err := show(b); err != nil {
+					return err
+				}
+				if p.end || len(b.Messages) == 0 {
+					return nil
+				}
+			}
+			return err
+		}
+		if err := k.follow(path, c.Offset, show); err != nil {
+			if c.Errors && call.Status(err) == http.StatusNotFound {
+				return failf(ExitServerNotFound, "/%s/%s has no error stream: no run of it has failed yet", typ, printable(id))
+			}
+			return err
+		}
+		return nil
+	})
+}
+
+// rows prints State Protocol messages for people.
+func (c *caller) rows(b tail.Batch) error {
+	for _, m := range b.Messages {
+		c.printf("%s\n", c.row(m))
+	}
+	return nil
+}
+
+func (c *printer) row(m json.RawMessage) string {
+	var s struct {
+		Type    string          `json:"type"`
+		Key     string          `json:"key"`
+		Value   json.RawMessage `json:"value"`
+		Headers struct {
+			Operation string `json:"operation"`
+			Control   string `json:"control"`
+		} `json:"headers"`
+	}
+	if json.Unmarshal(m, &s) != nil || (s.Headers.Operation == "" && s.Headers.Control == "") {
+		return printable(compact(m))
+	}
+	if s.Headers.Control != "" {
+		return c.paint(dim, "("+printable(s.Headers.Control)+")")
+	}
+	var v struct {
+		From      string          `json:"from"`
+		Payload   json.RawMessage `json:"payload"`
+		Text      *string         `json:"text"`
+		Message   *string         `json:"message"`
+		Signal    string          `json:"signal"`
+		Reason    string          `json:"reason"`
+		Entity    string          `json:"entity_type"`
+		Timestamp string          `json:"timestamp"`
+	}
+	_ = json.Unmarshal(s.Value, &v) // what does not fit is printed as it is
+	head, body := c.paint(dim, pad(printable(s.Type), 8)), ""
+	switch {
+	case s.Type == "inbox":
+		head, body = c.paint(blue, pad("inbox", 8)), c.paint(dim, principal(v.From)+": ")+printable(compact(v.Payload))
+	case s.Type == "signal":
+		head, body = c.paint(yellow, pad("signal", 8)), strings.TrimSpace(printable(v.Signal+" "+v.Reason))
+	case s.Type == "error" && v.Message != nil:
+		head, body = c.paint(red, pad("error", 8)), printable(*v.Message)
+	case s.Type == "entity_created":
+		body = printable(v.Entity)
+	case v.Text != nil:
+		head, body = c.paint(green, pad(printable(s.Type), 8)), printable(*v.Text)
+	default:
+		body = printable(s.Key + " " + compact(s.Value))
+	}
+	if s.Headers.Operation != "insert" {
+		body = c.paint(dim, printable(s.Headers.Operation)+" ") + body
+	}
+	return head + "  " + strings.TrimRight(body, "\n ")
+}
