@@ -186,10 +186,10 @@ func TestABusyKeyGoesAsideInOrderAndDelaysNobody(t *testing.T) {
 		slow = append(slow, do(t, g, fmt.Sprintf("slow:%d", i)))
 		eventually(t, "it waits", func() bool { return g.Pending() == 2+i })
 	}
-	b.gate <- struct{}{}
 	b.mu.Lock()
 	b.busy = nil
 	b.mu.Unlock()
+	b.gate <- struct{}{}
 	b.gate <- struct{}{}
 	drained := make(chan struct{})
 	go func() {
