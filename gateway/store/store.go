@@ -178,6 +178,8 @@ func mapError(err error) error {
 		case pgerrcode.IsConnectionException(pe.Code), pgerrcode.IsOperatorIntervention(pe.Code),
 			pgerrcode.IsInsufficientResources(pe.Code):
 			return problem.Wrap(problem.DatabaseUnavailable, err, "The database is not available. Try again.")
+		case pgerrcode.IsDataException(pe.Code), pe.Code == pgerrcode.UntranslatableCharacter:
+			return problem.Wrap(problem.InvalidRequest, err, "The request holds a value that the database cannot store, such as a number of too many digits.")
 		}
 		return problem.Wrap(problem.Internal, err, "The database refused the call. Give the request id to the operator.")
 	}
