@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -181,10 +182,7 @@ func (d *demo) openGateway(c *demoCmd) error {
 		d.entity, d.runner = "rouse-demo/"+mark, "demo-laptop-"+mark
 	}
 	if url == "" {
-		listen := freeAddress()
-		url = "http://" + listen
-		d.gateway, err = d.launch(nil, []string{"ROUSE_LEASE_TTL=" + c.Lease.String()}, "dev", "--listen", listen, "--data-dir", filepath.Join(d.dir, "dev"))
-		if err != nil {
+		if url, err = d.startGateway(c.Lease); err != nil {
 			return err
 		}
 	}
@@ -201,19 +199,74 @@ func (d *demo) openGateway(c *demoCmd) error {
 	return d.ready()
 }
 
+// startGateway starts one on the usual port, or where that is taken on a free one, and gives the address that it says it
+// has: whoever else may answer there is not it.
+func (d *demo) startGateway(lease time.Duration) (string, error) {
+	usual := strings.TrimPrefix(defaultServer, "http://")
+	for _, listen := range []string{usual, "127.0.0.1:0"} {
+		if listen == usual && !isFree(usual) {
+			continue
+		}
+		g, err := d.launch(nil, []string{config.EnvPrefix + "LEASE_TTL=" + lease.String()}, "dev", "--listen", listen, "--data-dir", filepath.Join(d.dir, "dev"))
+		if err != nil {
+			return "", err
+		}
+		d.gateway = g
+		var url string
+		err = d.poll(2*time.Minute, func() error {
+			if m := gatewayLine.FindStringSubmatch(g.tail(1000)); m != nil {
+				url = m[1]
+				return nil
+			}
+			return errors.New("it has not said where it listens")
+		})
+		if err == nil {
+			return url, nil
+		}
+		if listen != usual || !strings.Contains(g.tail(12), "cannot listen") {
+			return "", err
+		}
+	}
+	return "", errors.New("no port is free")
+}
+
+// gatewayLine is where `rouse dev` says its address.
+var gatewayLine = regexp.MustCompile(`(?m)^\s*gateway\s+(http://\S+)`)
+
+func isFree(address string) bool {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
+}
+
 // ready waits for the gateway.
 func (d *demo) ready() error {
+	return d.poll(20*time.Second, func() error {
+		ctx, cancel := context.WithTimeout(d.ctx, 2*time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(d.server.URL, "/")+"/readyz", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := http.DefaultClient.Do(req)
+		return call.Decode(resp, err, nil)
+	})
+}
+
+// poll tries until it succeeds, the gateway has ended, or the time is over.
+func (d *demo) poll(limit time.Duration, try func() error) error {
 	ended := make(<-chan struct{})
-	limit := 10 * time.Second
 	if d.gateway != nil {
-		ended, limit = d.gateway.ended, 2*time.Minute
+		ended = d.gateway.ended
 	}
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := d.probe()
+		err := try()
 		if err == nil {
 			return nil
 		}
@@ -231,31 +284,6 @@ func (d *demo) ready() error {
 			return context.Cause(d.ctx)
 		}
 	}
-}
-
-func (d *demo) probe() error {
-	ctx, cancel := context.WithTimeout(d.ctx, 2*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(d.server.URL, "/")+"/readyz", nil)
-	if err != nil {
-		return err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	return call.Decode(resp, err, nil)
-}
-
-// freeAddress is the usual one if it is free.
-func freeAddress() string {
-	for _, a := range []string{strings.TrimPrefix(defaultServer, "http://"), "127.0.0.1:0"} {
-		l, err := net.Listen("tcp", a)
-		if err != nil {
-			continue
-		}
-		got := l.Addr().String()
-		_ = l.Close()
-		return got
-	}
-	return "127.0.0.1:0"
 }
 
 // openLaptop starts a runner process and waits until it reads its wake stream.
