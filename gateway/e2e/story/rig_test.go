@@ -144,9 +144,16 @@ type row struct {
 func (w *world) rows(path string) []row {
 	w.t.Helper()
 	var out []row
-	resp, err := w.phone.ReadStream(w.t.Context(), strings.TrimPrefix(path, "/"), &client.ReadStreamParams{Offset: ptr("-1")})
-	w.ok(call.Decode(resp, err, &out))
-	return out
+	for at := "-1"; ; {
+		var part []row
+		resp, err := w.phone.ReadStream(w.t.Context(), strings.TrimPrefix(path, "/"), &client.ReadStreamParams{Offset: &at})
+		w.ok(call.Decode(resp, err, &part))
+		out = append(out, part...)
+		if resp.Header.Get("Stream-Up-To-Date") != "" || len(part) == 0 {
+			return out
+		}
+		at = resp.Header.Get("Stream-Next-Offset")
+	}
 }
 
 // texts are the text rows' texts.
