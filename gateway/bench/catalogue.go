@@ -1,5 +1,13 @@
 package main
 
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
 // figure is one thing that is measured.
 type figure struct {
 	key, id, title, unit string
@@ -28,6 +36,41 @@ func notUnder(subject string) func(values, func(string) values) (bool, bool) {
 	return func(v values, _ func(string) values) (bool, bool) {
 		return v[rouse] >= v[subject], v.is(rouse, subject)
 	}
+}
+
+// flat compares the sizes of a database: the largest must not be worse than the smallest by more than the tolerance.
+func flat(tolerance float64, lowerIsBetter bool) func(values, func(string) values) (bool, bool) {
+	return func(v values, _ func(string) values) (bool, bool) {
+		sizes := slices.SortedFunc(maps.Keys(v), func(a, b string) int { return cmp.Compare(size(a), size(b)) })
+		if len(sizes) < 2 {
+			return false, false
+		}
+		small, large := v[sizes[0]], v[sizes[len(sizes)-1]]
+		if lowerIsBetter {
+			small, large = large, small
+		}
+		return large >= small*(1-tolerance), true
+	}
+}
+
+// size reads what short wrote.
+func size(s string) int {
+	factor := 1
+	if rest, ok := strings.CutSuffix(s, "M"); ok {
+		s, factor = rest, 1_000_000
+	} else if rest, ok := strings.CutSuffix(s, "k"); ok {
+		s, factor = rest, 1000
+	}
+	n, _ := strconv.Atoi(s)
+	return n * factor
+}
+
+func most(v values) float64 {
+	m := 0.0
+	for _, x := range v {
+		m = max(m, x)
+	}
+	return m
 }
 
 // catalogue lists the figures in the order of the table.
@@ -88,6 +131,16 @@ func catalogue() []figure {
 		{"b5.cycles.gateway", "B5", "… CPU of the gateway a cycle", "µs", "", nil},
 		{"b5.cycles.postgres", "B5", "… CPU of Postgres a cycle", "µs", "", nil},
 		{"b5.cycles.generator", "B5", "… load generator", "cores", "", nil},
+		{"b5.sql", "B5", "the same cycles in SQL batches", "/s", "≥ River's jobs/s", notUnder(river)},
+
+		{"b6.appends", "B6", "appends/s by number of entities", "/s", "flat within 15 %", flat(0.15, false)},
+		{"b6.claimed.p50", "B6", "send → claimed p50 by number of entities", "ms", "flat within 15 %", flat(0.15, true)},
+		{"b6.cycles", "B6", "wake cycles/s by number of entities", "/s", "flat within 15 %", flat(0.15, false)},
+		{"b6.scan", "B6", "recovery scan by number of entities", "ms", "≤ 200", func(v values, _ func(string) values) (bool, bool) { return most(v) <= 200, true }},
+		{"b6.rss", "B6", "gateway's memory by number of entities", "MiB", "≤ 300", func(v values, _ func(string) values) (bool, bool) { return most(v) <= 300, true }},
+
+		{"b7.serve", "B7", "serve: start to ready, migrated database", "ms", "≤ 300", atMost(300)},
+		{"b7.dev", "B7", "dev: nothing to ready", "ms", "≤ 5 000", atMost(5000)},
 
 		{"b8.server", "B8", "CPU of the server an append, many connections", "µs", "≤ 60", atMost(60)},
 		{"b8.server.json", "B8", "… JSON", "µs", "", nil},

@@ -54,6 +54,8 @@ func scenarios() []scenario {
 		{"b3", (*rig).fanOut},
 		{"b4", (*rig).catchUp},
 		{"b5", (*rig).wakes},
+		{"b6", (*rig).scale},
+		{"b7", (*rig).startUp},
 	}
 }
 

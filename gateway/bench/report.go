@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -122,7 +123,9 @@ func (r *report) table(w io.Writer) {
 			own = number(line.Values[rouse])
 		}
 		var others []string
-		for _, s := range slices.Sorted(maps.Keys(line.Values)) {
+		for _, s := range slices.SortedFunc(maps.Keys(line.Values), func(a, b string) int {
+			return cmp.Or(cmp.Compare(size(a), size(b)), cmp.Compare(a, b))
+		}) {
 			if s == rouse {
 				continue
 			}

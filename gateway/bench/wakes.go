@@ -415,5 +415,19 @@ func (r *rig) wakesOnce(ctx context.Context, database string) error {
 	r.report.add("b5.cycles.gateway", rouse, load.gateway)
 	r.report.add("b5.cycles.postgres", rouse, load.postgres)
 	r.report.add("b5.cycles.generator", rouse, load.generator)
+	t.stop()
+
+	rate, err := r.sqlCycles(ctx, database, wakeEntities, r.Runners, r.Duration)
+	if err != nil {
+		return fmt.Errorf("in SQL batches: %w", err)
+	}
+	r.report.add("b5.sql", rouse, rate)
+	if r.NoPeers {
+		return nil
+	}
+	if rate, err = r.riverJobs(ctx, "river_"+database, r.Duration); err != nil {
+		return fmt.Errorf("River: %w", err)
+	}
+	r.report.add("b5.sql", river, rate)
 	return nil
 }
