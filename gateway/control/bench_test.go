@@ -48,3 +48,20 @@ func BenchmarkSend(b *testing.B) {
 	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "sends/s")
 }
+
+// BenchmarkSpawn is 64 clients that spawn entities over HTTP.
+func BenchmarkSpawn(b *testing.B) {
+	r := newRig(b, nil)
+	r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"chat","description":""}`)
+	var next atomic.Int64
+	b.SetParallelism(32)
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if a := r.as(kyle, "PUT", fmt.Sprintf("/_electric/entities/chat/%d", next.Add(1)), `{"initialMessage":1}`); a.status != 201 {
+				b.Errorf("status %d", a.status)
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "spawns/s")
+}

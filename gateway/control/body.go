@@ -15,18 +15,14 @@ import (
 	"github.com/rouse-run/rouse/gateway/problem"
 )
 
-const (
-	// maxDepth bounds the nesting of a body.
-	maxDepth = 128
-	// bodyTimeout bounds the time a body takes to arrive.
-	bodyTimeout = 30 * time.Second
-)
+// maxDepth bounds the nesting of a body.
+const maxDepth = 128
 
 var emptyObject = []byte("{}")
 
-// readBody reads a body of at most limit bytes, whose absence means {}, and
-// refuses whatever is not one JSON object in valid UTF-8 without duplicate keys.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+// readBody reads a body of at most limit bytes, whose absence means {}, within
+// a time, and refuses whatever is not one JSON object in valid UTF-8 without duplicate keys.
+func readBody(w http.ResponseWriter, r *http.Request, limit int64, within time.Duration) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return emptyObject, nil
 	}
@@ -35,7 +31,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	}
 	rc := http.NewResponseController(w)
 	// A server that cannot set deadlines (a test recorder) has no slow clients.
-	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
+	_ = rc.SetReadDeadline(time.Now().Add(within))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	if err != nil {
 		var mbe *http.MaxBytesError

@@ -1,7 +1,10 @@
 package control
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -159,4 +162,34 @@ func TestServeDeniesByDefault(t *testing.T) {
 	}
 	bad := newRig(t, nil)
 	bad.refused(400, "INVALID_PRINCIPAL", "kyle", "GET", "/_electric/entities", "")
+}
+
+// A body that does not come is given up, and so is its connection.
+func TestSlowBodies(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.BodyTimeout = 50 * time.Millisecond })
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(r.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(conn, "POST /_electric/entity-types HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"name\":")
+	br := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(br, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != 408 || resp.Header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := br.ReadByte(); err == nil {
+		t.Error("the connection stays open")
+	}
 }

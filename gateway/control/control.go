@@ -66,6 +66,8 @@ type Config struct {
 	OpenTypes bool
 	// MaxBody bounds a body in bytes; zero means 16 MiB.
 	MaxBody int64
+	// BodyTimeout bounds the time a body takes to arrive; zero means 30 s.
+	BodyTimeout time.Duration
 	// Headers sets the headers every response carries (CORS, security).
 	Headers func(http.Header)
 	Log     *slog.Logger
@@ -87,6 +89,9 @@ func New(ctx context.Context, cfg Config) *Control {
 	setupHuma()
 	if cfg.MaxBody <= 0 {
 		cfg.MaxBody = 16 << 20
+	}
+	if cfg.BodyTimeout <= 0 {
+		cfg.BodyTimeout = 30 * time.Second
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -152,6 +157,7 @@ func Handles(r *http.Request) bool {
 // ServeHTTP implements http.Handler.
 func (c *Control) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.cfg.Headers(w.Header())
+	w.Header().Set("Cache-Control", "no-store")
 	if r.Method == http.MethodOptions {
 		obs.SetRoute(r.Context(), "options")
 		w.WriteHeader(http.StatusNoContent)
@@ -274,7 +280,7 @@ func (rt *route) serve(w http.ResponseWriter, r *http.Request, params []string) 
 		r.SetPathValue(params[i], params[i+1])
 	}
 	if rt.body {
-		body, err := readBody(w, r, rt.c.cfg.MaxBody)
+		body, err := readBody(w, r, rt.c.cfg.MaxBody, rt.c.cfg.BodyTimeout)
 		if err != nil {
 			return err
 		}
