@@ -725,6 +725,8 @@ COMMENT ON FUNCTION rouse.entity_display_get(p_service_id integer, p_url text) I
 CREATE FUNCTION rouse.entity_error_stream(p_service_id integer, p_url text) RETURNS TABLE(outcome text, stream_id bigint)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_error_stream(p_service_id integer, p_url text) IS 'Makes an entity''s error stream at its first write.';
@@ -759,6 +761,8 @@ COMMENT ON FUNCTION rouse.entity_list(p_service_id integer, p_principal text, p_
 CREATE FUNCTION rouse.entity_resume(p_service_id integer, p_url text) RETURNS text
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_resume(p_service_id integer, p_url text) IS 'Lets a paused entity go on.';
@@ -766,6 +770,8 @@ COMMENT ON FUNCTION rouse.entity_resume(p_service_id integer, p_url text) IS 'Le
 CREATE FUNCTION rouse.entity_signal(p_service_id integer, p_url text, p_principal text, p_signal text, p_key text, p_reason text, p_payload jsonb) RETURNS TABLE(outcome text, txid bigint, previous_state text, new_state text, created_at timestamp with time zone)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_signal(p_service_id integer, p_url text, p_principal text, p_signal text, p_key text, p_reason text, p_payload jsonb) IS 'Signals an entity.';
@@ -773,6 +779,8 @@ COMMENT ON FUNCTION rouse.entity_signal(p_service_id integer, p_url text, p_prin
 CREATE FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean, p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb, p_created text, p_message text, p_lease_ms integer DEFAULT 30000, p_wake_ms integer DEFAULT 30000) RETURNS TABLE(outcome text, txid bigint, entity rouse.entities)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean, p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb, p_created text, p_message text, p_lease_ms integer, p_wake_ms integer) IS 'Makes an entity with its stream, mutex, cursor and dispatch state in one transaction.';
@@ -780,6 +788,8 @@ COMMENT ON FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type 
 CREATE FUNCTION rouse.entity_tag_put(p_service_id integer, p_url text, p_principal text, p_key text, p_value text, p_event text) RETURNS TABLE(outcome text, txid bigint, entity rouse.entities)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_tag_put(p_service_id integer, p_url text, p_principal text, p_key text, p_value text, p_event text) IS 'Sets or removes one tag of an entity.';
@@ -911,6 +921,8 @@ COMMENT ON FUNCTION rouse.runner_list(p_service_id integer, p_owner text, p_afte
 CREATE FUNCTION rouse.runner_register(p_service_id integer, p_id text, p_principal text, p_system boolean, p_owner text, p_label text, p_kind text, p_admin_status text, p_sandbox_profiles jsonb, p_capacity integer) RETURNS TABLE(outcome text, txid bigint, runner rouse.runners)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse.runner_register(p_service_id integer, p_id text, p_principal text, p_system boolean, p_owner text, p_label text, p_kind text, p_admin_status text, p_sandbox_profiles jsonb, p_capacity integer) IS 'Makes or changes a runner and its wake stream.';
@@ -918,6 +930,8 @@ COMMENT ON FUNCTION rouse.runner_register(p_service_id integer, p_id text, p_pri
 CREATE FUNCTION rouse.runner_set_status(p_service_id integer, p_id text, p_principal text, p_system boolean, p_admin_status text) RETURNS TABLE(outcome text, txid bigint)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse.runner_set_status(p_service_id integer, p_id text, p_principal text, p_system boolean, p_admin_status text) IS 'Enables or disables a runner.';

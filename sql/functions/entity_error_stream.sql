@@ -5,6 +5,8 @@ create or replace function rouse.entity_error_stream(p_service_id integer, p_url
 returns table (outcome text, stream_id bigint)
 language plpgsql
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     v_entity entities;

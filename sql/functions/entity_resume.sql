@@ -4,6 +4,8 @@
 create or replace function rouse.entity_resume(p_service_id integer, p_url text) returns text
 language plpgsql
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     v_entity   entities;

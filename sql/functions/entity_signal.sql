@@ -8,6 +8,8 @@ create or replace function rouse.entity_signal(
 ) returns table (outcome text, txid bigint, previous_state text, new_state text, created_at timestamptz)
 language plpgsql
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     v_entity   entities;

@@ -17,6 +17,8 @@ create or replace function rouse.entity_spawn(
 ) returns table (outcome text, txid bigint, entity rouse.entities)
 language plpgsql
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     v_path     text := substr(p_url, 2);
@@ -25,6 +27,8 @@ declare
     v_policy   jsonb;
     v_runner   text;
     v_owner    text;
+    v_name     text;
+    v_taken    streams;
     v_stream   bigint;
     v_consumer bigint;
     v_tail     bigint;
@@ -72,19 +76,22 @@ begin
     end loop;
 
     v_now := clock_timestamp();
-    -- An expired plain stream under the name is absent for everybody: retire it.
-    for v_stream in
-        select s.id from streams s
-         where s.service_id = p_service_id and s.path in (v_path || '/main', v_path || '/error')
-           and s.kind = 'app' and s.deleted_at is null and s.expires_at <= v_now
-         order by s.id for update
-    loop
-        perform _stream_retire(v_stream, v_now);
+    -- A plain stream has one of the names: an expired one is absent for
+    -- everybody, any other keeps it. Looked up by the name alone, which is one
+    -- probe of its index.
+    foreach v_name in array array[v_path || '/error', v_path || '/main'] loop
+        select * into v_taken from streams s where s.service_id = p_service_id and s.path = v_name;
+        if found and v_taken.kind = 'app' then
+            select * into v_taken from streams s where s.id = v_taken.id for update;
+            v_now := clock_timestamp();
+            if v_taken.path = v_name and v_taken.deleted_at is null and v_taken.expires_at <= v_now then
+                perform _stream_retire(v_taken.id, v_now);
+            elsif v_taken.path = v_name then
+                return query select 'path_taken', null::bigint, null::entities;
+                return;
+            end if;
+        end if;
     end loop;
-    if exists (select from streams s where s.service_id = p_service_id and s.path = v_path || '/error' and s.kind = 'app') then
-        return query select 'path_taken', null::bigint, null::entities;
-        return;
-    end if;
     -- The main stream's name decides races of equal spawns.
     insert into streams (service_id, path, kind, owner, content_type, is_json, created_at)
     values (p_service_id, v_path || '/main', 'entity', p_principal, 'application/json', true, v_now)

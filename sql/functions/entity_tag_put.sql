@@ -7,6 +7,8 @@ create or replace function rouse.entity_tag_put(
 ) returns table (outcome text, txid bigint, entity rouse.entities)
 language plpgsql
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     v_row    entities;

@@ -8,6 +8,8 @@ create or replace function rouse.runner_register(
 ) returns table (outcome text, txid bigint, runner rouse.runners)
 language plpgsql
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     v_row    runners;

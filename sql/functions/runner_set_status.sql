@@ -6,6 +6,8 @@ create or replace function rouse.runner_set_status(
 ) returns table (outcome text, txid bigint)
 language plpgsql
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     v_row runners;
