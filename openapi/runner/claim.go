@@ -88,16 +88,23 @@ func (c *Claim) Unread(ctx context.Context) iter.Seq2[Message, error] {
 
 // give hands a page out and keeps account of it.
 func (c *Claim) give(path string, p page, yield func(Message, error) bool) bool {
-	stamps := make([]string, len(p.messages)+1)
+	stamps := make([]string, len(p.messages))
 	for i, m := range p.messages {
 		stamps[i] = stamp(m)
 	}
+	last := ""
 	for i, m := range p.messages {
+		if stamps[i] != "" {
+			last = stamps[i]
+		}
 		more := yield(Message{Path: path, Data: m, Offset: stamps[i]}, nil)
-		if last := i == len(p.messages)-1; last {
+		switch {
+		case i == len(p.messages)-1:
 			c.setRead(path, p.next)
-		} else if stamps[i] != "" && stamps[i+1] != stamps[i] {
-			c.setRead(path, stamps[i])
+		case stamps[i+1] != "" && stamps[i+1] != last:
+			// The next message is another append's, so the one of the last stamp has been given whole. A value without a
+			// stamp may belong to either.
+			c.setRead(path, last)
 		}
 		if !more {
 			return false

@@ -50,7 +50,7 @@ func (l *lease) set(sent time.Time, remaining time.Duration) {
 func (l *lease) extend(sent time.Time, remaining time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ctx.Err() != nil || l.over() {
+	if l.ctx.Err() != nil || l.over(now()) {
 		return
 	}
 	before := l.end
@@ -60,16 +60,20 @@ func (l *lease) extend(sent time.Time, remaining time.Duration) {
 	}
 }
 
-// over asks both clocks.
-func (l *lease) over() bool {
-	now := time.Now()
-	return !now.Before(l.end) || !now.Round(0).Before(l.end.Round(0))
+// over asks both clocks: a time of Go's compares by the monotonic one while it has a reading of it.
+func (l *lease) over(monotonic, wall time.Time) bool {
+	return !monotonic.Before(l.end) || !wall.Round(0).Before(l.end.Round(0))
+}
+
+func now() (monotonic, wall time.Time) {
+	t := time.Now()
+	return t, t
 }
 
 // check ends the context if the time has come. It answers whether the lease still holds.
 func (l *lease) check() bool {
 	l.mu.Lock()
-	over := l.over()
+	over := l.over(now())
 	if !over && l.ctx.Err() == nil {
 		l.timer.Reset(l.next())
 	}

@@ -65,8 +65,7 @@ func (d *decoder) next() (event, error) {
 func (d *decoder) line(limit int) ([]byte, error) {
 	var line []byte
 	for {
-		chunk, err := d.r.Peek(1)
-		if err != nil {
+		if _, err := d.r.Peek(1); err != nil {
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 				if len(line) == 0 {
@@ -75,7 +74,8 @@ func (d *decoder) line(limit int) ([]byte, error) {
 			}
 			return nil, err
 		}
-		if chunk, err = d.r.Peek(d.r.Buffered()); err != nil {
+		chunk, err := d.r.Peek(d.r.Buffered())
+		if err != nil {
 			return nil, err
 		}
 		if d.afterCR {

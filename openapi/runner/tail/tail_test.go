@@ -130,7 +130,7 @@ func (s *source) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func follow(t *testing.T, conns [][]string, edit func(*Config), fn func(context.Context, Batch) error) (error, []string) {
+func follow(t *testing.T, conns [][]string, edit func(*Config), fn func(context.Context, Batch) error) ([]string, error) {
 	t.Helper()
 	src := &source{conns: conns}
 	srv := httptest.NewServer(src)
@@ -149,7 +149,7 @@ func follow(t *testing.T, conns [][]string, edit func(*Config), fn func(context.
 	}
 	err := Follow(ctx, cfg, fn)
 	srv.CloseClientConnections()
-	return err, src.asked
+	return src.asked, err
 }
 
 func data(s string) string { return "event: data\ndata: " + s + "\n\n" }
@@ -160,7 +160,7 @@ func ctl(next string, more string) string {
 func TestFollowResumesWhereItWasCut(t *testing.T) {
 	t.Parallel()
 	var got []string
-	err, asked := follow(t, [][]string{
+	asked, err := follow(t, [][]string{
 		{data("[1,2]"), ctl("a", "")},
 		{data("[3]")},                                  // cut between data and control
 		{data("[3]"), ctl("b", ""), "event: data\nda"}, // cut in an event
@@ -186,7 +186,7 @@ func TestFollowResumesWhereItWasCut(t *testing.T) {
 func TestFollowReplacesASilentConnection(t *testing.T) {
 	t.Parallel()
 	var lost []error
-	err, _ := follow(t, [][]string{
+	_, err := follow(t, [][]string{
 		{ctl("a", ""), "hang"},
 		{": alive\n\n", "hang"},
 		{ctl("b", `,"streamClosed":true`)},
@@ -202,7 +202,7 @@ func TestFollowReplacesASilentConnection(t *testing.T) {
 func TestFollowReplacesAnOldConnection(t *testing.T) {
 	t.Parallel()
 	var lost []error
-	err, _ := follow(t, [][]string{{ctl("a", ""), "hang"}, {ctl("b", `,"streamClosed":true`)}}, func(c *Config) {
+	_, err := follow(t, [][]string{{ctl("a", ""), "hang"}, {ctl("b", `,"streamClosed":true`)}}, func(c *Config) {
 		c.MaxAge = 50 * time.Millisecond
 		c.OnLost = func(err error, _ time.Duration) { lost = append(lost, err) }
 	}, func(context.Context, Batch) error { return nil })
@@ -214,15 +214,15 @@ func TestFollowReplacesAnOldConnection(t *testing.T) {
 func TestFollowEnds(t *testing.T) {
 	t.Parallel()
 	nothing := func(context.Context, Batch) error { return nil }
-	if err, _ := follow(t, [][]string{{"status 404"}}, nil, nothing); call.Status(err) != 404 {
+	if _, err := follow(t, [][]string{{"status 404"}}, nil, nothing); call.Status(err) != 404 {
 		t.Errorf("a refusal: %v", err)
 	}
 	mine := errors.New("mine")
-	if err, _ := follow(t, [][]string{{ctl("a", "")}}, nil, func(context.Context, Batch) error { return mine }); !errors.Is(err, mine) {
+	if _, err := follow(t, [][]string{{ctl("a", "")}}, nil, func(context.Context, Batch) error { return mine }); !errors.Is(err, mine) {
 		t.Errorf("the reader's error: %v", err)
 	}
 	big := data("[\"" + strings.Repeat("x", 4096) + "\"]")
-	if err, _ := follow(t, [][]string{{big}}, func(c *Config) { c.MaxEvent = 1024 }, nothing); !errors.Is(err, errTooLong) {
+	if _, err := follow(t, [][]string{{big}}, func(c *Config) { c.MaxEvent = 1024 }, nothing); !errors.Is(err, errTooLong) {
 		t.Errorf("too long: %v", err)
 	}
 }
@@ -230,7 +230,7 @@ func TestFollowEnds(t *testing.T) {
 func TestFollowSlowReaderIsNotASilentGateway(t *testing.T) {
 	t.Parallel()
 	n := 0
-	err, asked := follow(t, [][]string{{ctl("a", ""), ctl("b", `,"streamClosed":true`)}}, func(c *Config) {
+	asked, err := follow(t, [][]string{{ctl("a", ""), ctl("b", `,"streamClosed":true`)}}, func(c *Config) {
 		c.Idle = 30 * time.Millisecond
 	}, func(ctx context.Context, _ Batch) error {
 		n++
@@ -244,7 +244,7 @@ func TestFollowSlowReaderIsNotASilentGateway(t *testing.T) {
 func TestFollowRawStreams(t *testing.T) {
 	t.Parallel()
 	var got string
-	err, _ := follow(t, [][]string{{data("[not json"), data("more"), ctl("a", `,"streamClosed":true`)}}, func(c *Config) { c.JSON = false },
+	_, err := follow(t, [][]string{{data("[not json"), data("more"), ctl("a", `,"streamClosed":true`)}}, func(c *Config) { c.JSON = false },
 		func(_ context.Context, b Batch) error { got += string(b.Data); return nil })
 	if err != nil || got != "[not jsonmore" {
 		t.Errorf("%q %v", got, err)
