@@ -77,6 +77,9 @@ func New(cfg Config) *Transport {
 	return t
 }
 
+// Close drops idle connections.
+func (t *Transport) Close() { t.client.CloseIdleConnections() }
+
 // Control is the check that the dialer runs on every address it is about to
 // connect to; exported so that a test can ask it without a dial.
 func (t *Transport) Control() func(network, address string, c syscall.RawConn) error {
@@ -167,10 +170,10 @@ func (t *Transport) Deliver(ctx context.Context, d contract.Delivery) contract.R
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	return verdict(resp, body)
+	return verdict(resp, body, t.cfg.Now())
 }
 
-func verdict(resp *http.Response, body []byte) contract.Result {
+func verdict(resp *http.Response, body []byte, now time.Time) contract.Result {
 	r := contract.Result{StatusCode: resp.StatusCode}
 	switch {
 	case resp.StatusCode >= 200 && resp.StatusCode < 300:
@@ -187,17 +190,21 @@ func verdict(resp *http.Response, body []byte) contract.Result {
 		return r
 	}
 	r.Outcome, r.Error = contract.Retry, "the receiver answered "+strconv.Itoa(resp.StatusCode)
-	r.RetryAfter = retryAfter(resp.Header.Get("Retry-After"))
+	r.RetryAfter = retryAfter(resp.Header.Get("Retry-After"), now)
 	return r
 }
 
-// retryAfter reads the header's seconds; at most an hour is believed.
-func retryAfter(v string) time.Duration {
-	n, err := strconv.Atoi(strings.TrimSpace(v))
+// retryAfter reads the header's seconds or date; at most an hour is believed.
+func retryAfter(v string, now time.Time) time.Duration {
+	v = strings.TrimSpace(v)
+	if at, err := http.ParseTime(v); err == nil {
+		return min(max(at.Sub(now), 0), time.Hour)
+	}
+	n, err := strconv.Atoi(v)
 	if err != nil || n <= 0 {
 		return 0
 	}
-	return min(time.Duration(n)*time.Second, time.Hour)
+	return min(time.Duration(min(n, 3600))*time.Second, time.Hour)
 }
 
 // brief says what kind of failure it was, without the url (it may hold a
