@@ -18,6 +18,8 @@ import (
 func (r *rig) seed(ctx context.Context, database string, n, runners int) error {
 	created := `{"headers":{"operation":"insert"},"type":"entity_created","key":"entity-created","value":{"entity_type":"` + entityType + `","args":{}}}`
 	return r.pg.Exec(ctx, database,
+		// The log of these statements is nobody's work: a gateway that had to follow it first would be measured catching up.
+		"select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = current_database()",
 		"set session_replication_role = replica",
 		"set synchronous_commit = off",
 		fmt.Sprintf(`create temp table seed as
@@ -80,9 +82,11 @@ func (r *rig) scaleOne(ctx context.Context, n int) error {
 		return err
 	}
 	// Room for the next one: a million entities take a few gigabytes.
-	defer func() {
-		_ = r.pg.Exec(context.WithoutCancel(ctx), "postgres", "drop database "+database+" with (force)")
-	}()
+	if !r.Keep {
+		defer func() {
+			_ = r.pg.Exec(context.WithoutCancel(ctx), "postgres", "drop database "+database+" with (force)")
+		}()
+	}
 	t, err := r.gateway(ctx, database)
 	if err != nil {
 		return err
