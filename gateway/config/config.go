@@ -28,8 +28,6 @@ type Config struct {
 	Listen string `yaml:"listen" env:"LISTEN"`
 	// PublicURL is the base of the URLs handed out to runners and webhooks; empty = made from Listen.
 	PublicURL string `yaml:"public_url" env:"PUBLIC_URL"`
-	// CORSOrigins may call from browsers; "*" = everybody.
-	CORSOrigins []string `yaml:"cors_origins" env:"CORS_ORIGINS"`
 
 	// DatabaseURL may go through a pooler in transaction mode.
 	DatabaseURL Secret `yaml:"database_url" env:"DATABASE_URL"`
@@ -105,7 +103,6 @@ func Dev() Config {
 	c.TypeSpawn = "all"
 	c.Insecure = true
 	c.AllowPrivateWebhooks = true
-	c.CORSOrigins = []string{"*"}
 	c.LogFormat = "text"
 	c.LogLevel = slog.LevelWarn
 	return c
@@ -208,11 +205,6 @@ func (c Config) Validate() error {
 	if c.PublicURL != "" {
 		if u, err := url.Parse(c.PublicURL); err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
 			bad("PublicURL", "must be an http or https URL without query, fragment or user")
-		}
-	}
-	for _, o := range c.CORSOrigins {
-		if u, err := url.Parse(o); o != "*" && (err != nil || u.Scheme == "" || u.Host == "" || u.Path != "") {
-			bad("CORSOrigins", "must hold origins such as https://app.example.com, or *")
 		}
 	}
 	if c.DatabaseURL.IsZero() {

@@ -29,7 +29,7 @@ func TestLaterSourcesWin(t *testing.T) {
 	t.Parallel()
 	file := write(t, "rouse.yaml", "listen: 127.0.0.1:1\npool_size: 20\nlease_ttl: 5s\nmax_body_bytes: 2MiB\nlog_level: debug\ndatabase_url: postgres://file\n")
 	c, err := Load(Default(), Sources{File: file,
-		Environ: map[string]string{"ROUSE_POOL_SIZE": "30", "ROUSE_LEASE_TTL": "6s", "ROUSE_CORS_ORIGINS": "https://a.example,https://b.example"},
+		Environ: map[string]string{"ROUSE_POOL_SIZE": "30", "ROUSE_LEASE_TTL": "6s"},
 		Apply:   func(c *Config) { c.LeaseTTL = 7 * time.Second }})
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestLaterSourcesWin(t *testing.T) {
 	if c.Listen != "127.0.0.1:1" || c.PoolSize != 30 || c.LeaseTTL != 7*time.Second || c.MaxBodyBytes != 2*MiB || c.LogLevel != slog.LevelDebug {
 		t.Errorf("got %+v", c)
 	}
-	if len(c.CORSOrigins) != 2 || c.ScanPeriod != Default().ScanPeriod {
+	if c.ScanPeriod != Default().ScanPeriod {
 		t.Errorf("got %+v", c)
 	}
 	if c.DirectURL.Reveal() != "postgres://file" {

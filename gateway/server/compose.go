@@ -176,9 +176,12 @@ func (d streamsDatabase) ServiceID(ctx context.Context, name string) (int32, err
 // caller shows the auth chain to the streams room.
 type caller struct{ chain *auth.Chain }
 
-func (c caller) Authenticate(r *http.Request) (streams.Caller, error) {
+func (c caller) Authenticate(r *http.Request, service int32) (streams.Caller, error) {
 	p, err := c.chain.Authenticate(r)
 	if err != nil {
+		return streams.Caller{}, err
+	}
+	if err := c.chain.Seen(r.Context(), service, p); err != nil {
 		return streams.Caller{}, err
 	}
 	return streams.Caller{Principal: p.URL(), System: p.Trusted()}, nil

@@ -185,7 +185,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 // admit asks for credentials. A write token is one for the stream it is made
 // for, whose append checks it; a plain stream would not.
 func (h *Handler) admit(q *request) error {
-	_, err := h.caller(q.http)
+	_, err := h.caller(q)
 	if err == nil || q.http.Method != http.MethodPost || h.claim(q.http) == nil {
 		return err
 	}
@@ -201,19 +201,19 @@ func (h *Handler) admit(q *request) error {
 	return nil
 }
 
-func (h *Handler) caller(r *http.Request) (Caller, error) {
+func (h *Handler) caller(q *request) (Caller, error) {
 	if h.Auth == nil {
 		return Caller{}, problem.New(problem.Unauthenticated, "Credentials are required.")
 	}
-	return h.Auth.Authenticate(r)
+	return h.Auth.Authenticate(q.http, q.service)
 }
 
 // mayRead checks the owner of a guarded stream.
-func (h *Handler) mayRead(r *http.Request, m *store.StreamMeta) error {
+func (h *Handler) mayRead(q *request, m *store.StreamMeta) error {
 	if m.Kind == "app" {
 		return nil
 	}
-	c, err := h.caller(r)
+	c, err := h.caller(q)
 	if err != nil {
 		return err
 	}

@@ -236,7 +236,7 @@ func TestForksOverHTTP(t *testing.T) {
 // people answers with the caller named by a header.
 type people struct{}
 
-func (people) Authenticate(r *http.Request) (streams.Caller, error) {
+func (people) Authenticate(r *http.Request, _ int32) (streams.Caller, error) {
 	switch name := r.Header.Get("Electric-Principal"); name {
 	case "":
 		return streams.Caller{}, problem.New(problem.Unauthenticated, "Who are you?")

@@ -40,7 +40,8 @@ type Caller struct {
 // Authorizer says who makes a request.
 type Authorizer interface {
 	// Authenticate fails with a coded error when credentials are missing or bad.
-	Authenticate(r *http.Request) (Caller, error)
+	// The service is the one the request selects.
+	Authenticate(r *http.Request, service int32) (Caller, error)
 }
 
 // WriteTokens verifies write tokens: their signature, not their currency, which

@@ -34,14 +34,14 @@ func (h *Handler) head(q *request) error {
 func (h *Handler) readable(q *request, m *store.StreamMeta) error {
 	switch m.Outcome {
 	case store.OK:
-		return h.mayRead(q.http, m)
+		return h.mayRead(q, m)
 	case store.NotFound:
 		return problem.New(problem.StreamNotFound, "There is no stream at this path.")
 	case store.Gone:
 		return problem.New(problem.StreamGone, "The stream was deleted.")
 	case store.Beyond, store.Trimmed:
 		// Who may not read must not learn where the stream ends.
-		if err := h.mayRead(q.http, m); err != nil {
+		if err := h.mayRead(q, m); err != nil {
 			return err
 		}
 		if m.Outcome == store.Trimmed {
