@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/server/servertest"
 	"github.com/rouse-run/rouse/openapi/client"
 	"github.com/rouse-run/rouse/openapi/runner"
 	"github.com/rouse-run/rouse/openapi/runner/call"
@@ -208,16 +210,41 @@ func TestLatencyFromSendToClaim(t *testing.T) {
 		c.Handler = func(context.Context, *runner.Claim) error { claimed <- time.Now(); return nil }
 	})
 	w.spawn("1", "laptop")
-	var took []time.Duration
+	var took, tail []time.Duration
 	for i := range 50 {
 		sent := time.Now()
 		w.send("1", fmt.Sprint(i))
 		took = append(took, (<-claimed).Sub(sent))
+		tail = append(tail, w.until(events, runner.Claimed).Took)
 		w.until(events, runner.Done)
 	}
 	slices.Sort(took)
-	t.Logf("send → handler: p50 %v, p90 %v, max %v", took[25], took[45], took[49])
+	slices.Sort(tail)
+	t.Logf("send → handler: p50 %v, p90 %v, max %v; wake read → claimed: p50 %v, p90 %v", took[25], took[45], took[49], tail[25], tail[45])
 	if took[25] > 2*time.Second {
 		t.Errorf("half of the wakes took more than %v: nobody is woken by the log", took[25])
+	}
+}
+
+// A gateway that drains sends its runners away; they find the next one at the same address and lose nothing.
+func TestARunnerOutlivesItsGateway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 10*time.Second)
+	events := w.run(func(c *runner.Config) { c.Handler = func(context.Context, *runner.Claim) error { return nil } })
+	w.spawn("1", "laptop")
+	w.send("1", "before")
+	w.until(events, runner.Done)
+
+	address := strings.TrimPrefix(w.gw.URL, "http://")
+	w.ok(w.gw.Drain(t.Context()))
+	w.until(events, runner.Disconnected)
+	next := servertest.Start(t, servertest.Options{DB: w.gw.DB, Configure: func(c *config.Config) { c.Listen = address }})
+	up := time.Now()
+	w.gw = next
+	w.send("1", "after")
+	w.until(events, runner.Done)
+	t.Logf("worked %v after the next gateway was ready", time.Since(up).Round(time.Millisecond))
+	if c := w.claims("1"); len(c) != 2 || c[0].Status != "released" {
+		t.Errorf("%+v", c)
 	}
 }
