@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -132,7 +134,8 @@ func (s *Store) StreamRead(ctx context.Context, q ReadRequest) (StreamPage, erro
 	var p StreamPage
 	var touch *bool
 	var next, id *int64
-	var path *string
+	var path, stamps *string
+	var positions []int64
 	var service *int32
 	if q.ID != 0 {
 		id = &q.ID
@@ -140,11 +143,45 @@ func (s *Store) StreamRead(ctx context.Context, q ReadRequest) (StreamPage, erro
 		path, service = &q.Path, &q.Service
 	}
 	err := s.row(ctx, func(r pgx.Row) error {
-		return r.Scan(append(n.targets(), &touch, &next, &p.Data, &p.StampAt, &p.StampPosition)...)
-	}, `select outcome, stream_id, kind, owner, content_type, tail, closed, ttl_seconds, expires_at, touch, next, page, stamp_at, stamp_position
+		return r.Scan(append(n.targets(), &touch, &next, &p.Data, &positions, &stamps)...)
+	}, `select outcome, stream_id, kind, owner, content_type, tail, closed, ttl_seconds, expires_at, touch, next, page, positions, stamps
 	      from rouse.stream_read($1,$2,$3,$4,$5,$6)`, service, path, id, q.From, q.MaxBytes, q.MaxRows)
 	p.StreamMeta, p.Touch, p.Next = n.meta(), deref(touch), deref(next)
+	if err == nil && stamps != nil {
+		err = p.place(positions, *stamps)
+	}
 	return p, err
+}
+
+// place turns each append's own stamps into places in the page. Appends lie
+// without gaps in the stream, and a comma apart in the page.
+func (p *StreamPage) place(positions []int64, stamps string) error {
+	if strings.Count(stamps, "{") == 0 {
+		return nil
+	}
+	if len(positions) == 0 || strings.Count(stamps, ";") != len(positions)-1 {
+		return problem.New(problem.Internal, "A page's stamps do not match its appends.")
+	}
+	n := strings.Count(stamps, "{") + strings.Count(stamps, ",")
+	p.StampAt, p.StampPosition = make([]int32, 0, n), make([]int64, 0, n)
+	base := positions[len(positions)-1] - int64(len(p.Data)-(len(positions)-1))
+	start := base
+	for i, end := range positions {
+		var own string
+		own, stamps, _ = strings.Cut(stamps, ";")
+		if own != "" {
+			for at := range strings.SplitSeq(strings.Trim(own, "{}"), ",") {
+				k, err := strconv.Atoi(at)
+				if place := start - base + int64(i) + int64(k); err == nil && k > 0 && place < int64(len(p.Data)) {
+					p.StampAt, p.StampPosition = append(p.StampAt, int32(place)), append(p.StampPosition, end)
+					continue
+				}
+				return problem.New(problem.Internal, "A stamp lies outside of its append.")
+			}
+		}
+		start = end
+	}
+	return nil
 }
 
 // StreamDelete removes a stream; internal allows guarded kinds.

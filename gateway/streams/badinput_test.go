@@ -109,7 +109,7 @@ func TestBadInputIsAnsweredWithACode(t *testing.T) {
 		{post("/a", "x"), 400, problem.InvalidRequest}, {post("/a", "", typ), 400, problem.InvalidRequest}, {post("/a", "x", "Content-Type: nonsense"), 400, problem.InvalidRequest},
 		{post("/a", "x", typ, typ), 400, problem.InvalidRequest}, {post("/a", "x", "Content-Type: text/html"), 409, problem.ContentTypeMismatch},
 		{post("/a", "x", typ, "Stream-Closed: maybe"), 400, problem.InvalidRequest}, {post("/a", "x", typ, "Stream-Seq: "), 400, problem.InvalidRequest},
-		{post("/a", "x", typ, "Stream-Seq: a", "Stream-Seq: b"), 400, problem.InvalidRequest}, {post("/a", "x", typ, "Stream-Seq: " + strings.Repeat("s", 257)), 400, problem.InvalidRequest},
+		{post("/a", "x", typ, "Stream-Seq: a", "Stream-Seq: b"), 400, problem.InvalidRequest}, {post("/a", "x", typ, "Stream-Seq: "+strings.Repeat("s", 257)), 400, problem.InvalidRequest},
 		{post("/a", "x", typ, "Stream-Seq: \xff\xfe"), 400, problem.InvalidRequest},
 		{post("/a", "x", typ, "Producer-Id: p"), 400, problem.InvalidRequest}, {post("/a", "x", typ, "Producer-Epoch: 0", "Producer-Seq: 0"), 400, problem.InvalidRequest},
 		{post("/a", "x", typ, "Producer-Id: p", "Producer-Epoch: 0", "Producer-Seq: 9007199254740992"), 400, problem.InvalidRequest},
@@ -117,7 +117,7 @@ func TestBadInputIsAnsweredWithACode(t *testing.T) {
 		{post("/a", "x", typ, "Producer-Id: p", "Producer-Epoch: 0x1", "Producer-Seq: 0"), 400, problem.InvalidRequest},
 		{post("/a", "x", typ, "Producer-Id: p", "Producer-Epoch: ", "Producer-Seq: 0"), 400, problem.InvalidRequest},
 		{post("/a", "x", typ, "Producer-Id: \xff", "Producer-Epoch: 0", "Producer-Seq: 0"), 400, problem.InvalidRequest},
-		{post("/a", "x", typ, "Producer-Id: " + strings.Repeat("p", 257), "Producer-Epoch: 0", "Producer-Seq: 0"), 400, problem.InvalidRequest},
+		{post("/a", "x", typ, "Producer-Id: "+strings.Repeat("p", 257), "Producer-Epoch: 0", "Producer-Seq: 0"), 400, problem.InvalidRequest},
 		{post("/a", "x", typ, "Producer-Id: p", "Producer-Id: q", "Producer-Epoch: 0", "Producer-Seq: 0"), 400, problem.InvalidRequest},
 		// headers of creates
 		{put("/n", "Stream-TTL: "), 400, problem.InvalidRequest}, {put("/n", "Stream-TTL: 1.5"), 400, problem.InvalidRequest}, {put("/n", "Stream-TTL: 99999999999"), 400, problem.InvalidRequest},
@@ -197,7 +197,11 @@ func TestRandomRequests(t *testing.T) {
 func TestBodiesInFlightAreBounded(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	rig := streamrig.Start(t, db.DSN, func(c *streams.Config) { c.MaxBodyBytes = 4 << 20; c.MaxBodiesBytes = 8 << 20; c.BodyTimeout = 20 * time.Second })
+	rig := streamrig.Start(t, db.DSN, func(c *streams.Config) {
+		c.MaxBodyBytes = 4 << 20
+		c.MaxBodiesBytes = 8 << 20
+		c.BodyTimeout = 20 * time.Second
+	})
 	do(t, "PUT", rig.URL+"/a", "", ct, text).want(t, 201, "")
 	var before, during runtime.MemStats
 	runtime.GC()

@@ -188,8 +188,8 @@ const maxHints = 8192
 
 func hintKey(service int32, path string) string { return strconv.Itoa(int(service)) + "/" + path }
 
-// hint remembers which stream a name led to, so that its pages can be found
-// before the database is asked. A hint is checked, never believed.
+// hint remembers that a name leads to a stream of several pages. Whether it
+// still does is asked each time.
 func (c *pages) hint(service int32, path string, stream int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,19 +199,23 @@ func (c *pages) hint(service int32, path string, stream int64) {
 	c.hints[hintKey(service, path)] = stream
 }
 
-// hinted returns the kept page at a place in the stream a name led to before.
-func (c *pages) hinted(service int32, path string, from int64) *page {
+// hinted returns the stream that a name led to before, or 0.
+func (c *pages) hinted(service int32, path string) int64 {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if len(c.hints) == 0 {
-		c.mu.Unlock()
-		return nil
+		return 0
 	}
-	stream, ok := c.hints[hintKey(service, path)]
-	c.mu.Unlock()
-	if !ok {
-		return nil
+	return c.hints[hintKey(service, path)]
+}
+
+// long returns a page that is full or reaches tail: not one of the short ones
+// that tails leave behind.
+func (c *pages) long(ctx context.Context, stream, from, tail int64) (*page, error) {
+	if p := c.cached(stream, from); p != nil && (p.full || p.next >= tail) {
+		return p, nil
 	}
-	return c.cached(stream, from)
+	return c.read(ctx, stream, from)
 }
 
 // weight is what a page costs, with its SSE form that may be made later.

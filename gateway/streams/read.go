@@ -120,17 +120,15 @@ func (h *Handler) first(q *request, pos position) (*page, error) {
 	if !pos.now {
 		r.From = &pos.from
 	}
-	var kept *page
+	// The pages of a stream that has several are shared: what the name leads to
+	// is looked up first, and the page read together with others.
+	hint := int64(0)
 	if !pos.now {
-		if kept = h.pages.hinted(q.service, q.path.Name, pos.from); kept != nil {
-			r.MaxBytes = 0 // what follows is here already: only the stream's state is needed
+		if hint = h.pages.hinted(q.service, q.path.Name); hint != 0 {
+			r.MaxBytes = 0
 		}
 	}
 	s, err := h.Store.StreamRead(ctx, r)
-	if err == nil && kept != nil && s.Outcome == store.OK && (s.ID != kept.ID || !kept.full && kept.next < s.Tail) {
-		kept, r.MaxBytes = nil, h.PageBytes // the name leads to another stream now, or there is more
-		s, err = h.Store.StreamRead(ctx, r)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -142,15 +140,25 @@ func (h *Handler) first(q *request, pos position) (*page, error) {
 			return nil, err
 		}
 	}
-	if kept != nil {
-		return &page{StreamMeta: s.StreamMeta, from: pos.from, next: kept.next, body: kept.body, full: kept.full}, nil
+	if hint != 0 && pos.from < s.Tail {
+		p, err := h.pages.long(ctx, s.ID, pos.from, s.Tail)
+		if err != nil {
+			return nil, err
+		}
+		if err := h.still(p); err != nil {
+			return nil, err
+		}
+		// The state is this request's own, not that of when the page was read.
+		p = &page{StreamMeta: s.StreamMeta, from: p.from, next: p.next, body: p.body, full: p.full}
+		p.Tail, p.Closed = max(s.Tail, p.next), s.Closed && p.next <= s.Tail
+		return h.decorate(q, p)
 	}
 	from := pos.from
 	if pos.now {
 		from = s.Tail
 	}
 	p := newPage(from, s)
-	if p.full || p.ended() {
+	if p.full {
 		h.pages.keep(p)
 		h.pages.hint(q.service, q.path.Name, p.ID)
 	}

@@ -23,6 +23,7 @@ returns table (special boolean, ord integer, outcome text, stream_id bigint, tai
 language plpgsql
 set search_path = rouse, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off

@@ -5,6 +5,7 @@ returns table (outcome text, stream_id bigint, kind text, owner text, content_ty
 language plpgsql stable
 set search_path = rouse, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 as $$
 #variable_conflict use_column

@@ -4,6 +4,7 @@ returns table (expired integer, messages integer, streams integer)
 language plpgsql
 set search_path = rouse, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 as $$
 #variable_conflict use_column

@@ -3,11 +3,12 @@ create or replace function rouse._stream_read(
     p_service integer, p_path text, p_stream_id bigint, p_from bigint, p_max_bytes integer, p_max_rows integer, p_now timestamptz)
 returns table (outcome text, stream_id bigint, kind text, owner text, content_type text, tail bigint, closed boolean,
                ttl_seconds bigint, expires_at timestamptz, touch boolean,
-               next bigint, page bytea, stamp_at integer[], stamp_position bigint[])
+               next bigint, page bytea, positions bigint[], stamps text)
 language plpgsql stable
 set search_path = rouse, pg_temp
 -- The planner takes the position range for large; the rows wanted are few.
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 set enable_bitmapscan = off
 as $$
@@ -17,7 +18,6 @@ declare
     v_plain boolean;
     v_lo   bigint;
     v_hi   bigint;
-    v_json boolean;
     s      streams%rowtype;
 begin
     if p_stream_id is null then
@@ -56,32 +56,32 @@ begin
                                        order by x.position limit 1) x);
     end if;
     v_hi := least(s.tail, greatest(v_hi, v_lo + p_max_bytes));
-    v_json := s.is_json;
-    with rows as materialized (
-        (select x.position, x.payload, x.stamps from messages x
-          where v_plain and x.stream_id = s.id and x.position > v_lo and x.position <= v_hi
-          order by x.position limit p_max_rows)
-        union all
-        (select x.position, x.payload, x.stamps
-           from _stream_chain(s.id, s.tail) k
-          cross join lateral (select * from messages x
-                               where x.stream_id = k.stream_id
-                                 and x.position > greatest(k.lo, v_lo) and x.position <= least(k.hi, v_hi)
-                               order by x.position limit p_max_rows) x
-          where not v_plain
-          order by x.position limit p_max_rows)
-    ), at as (
-        -- In a JSON page every append but the first is preceded by a comma.
-        select r.position, r.stamps,
-               (sum(octet_length(r.payload) + 1) over (order by r.position) - octet_length(r.payload) - 1)::integer as start
-          from rows r
-         where exists (select 1 from rows q where q.stamps is not null)
-    )
-    select max(r.position), string_agg(r.payload, case when v_json then '\x2c'::bytea else ''::bytea end),
-           (select array_agg(a.start + st order by a.position, st) from at a cross join lateral unnest(a.stamps) st),
-           (select array_agg(a.position order by a.position, st) from at a cross join lateral unnest(a.stamps) st)
-      into next, page, stamp_at, stamp_position
-      from rows r;
+    -- One pass over a bounded index range; the aggregates see its order.
+    if not v_plain then
+        select max(r.position), string_agg(r.payload, case when s.is_json then '\x2c'::bytea else ''::bytea end),
+               array_agg(r.position), string_agg(coalesce(r.stamps::text, ''), ';')
+          into next, page, positions, stamps
+          from (select x.position, x.payload, x.stamps
+                  from _stream_chain(s.id, s.tail) k
+                 cross join lateral (select * from messages x
+                                      where x.stream_id = k.stream_id
+                                        and x.position > greatest(k.lo, v_lo) and x.position <= least(k.hi, v_hi)
+                                      order by x.position limit p_max_rows) x
+                 order by x.position limit p_max_rows) r;
+    elsif s.is_json then
+        select max(r.position), string_agg(r.payload, '\x2c'::bytea),
+               array_agg(r.position), string_agg(coalesce(r.stamps::text, ''), ';')
+          into next, page, positions, stamps
+          from (select x.position, x.payload, x.stamps from messages x
+                 where x.stream_id = s.id and x.position > v_lo and x.position <= v_hi
+                 order by x.position limit p_max_rows) r;
+    else
+        select max(r.position), string_agg(r.payload, ''::bytea)
+          into next, page
+          from (select x.position, x.payload from messages x
+                 where x.stream_id = s.id and x.position > v_lo and x.position <= v_hi
+                 order by x.position limit p_max_rows) r;
+    end if;
     if next is null then
         raise exception using errcode = 'RS001', message = 'stream rows are missing',
             detail = json_build_object('stream', s.id, 'from', v_lo, 'tail', s.tail)::text;

@@ -7,6 +7,7 @@ create or replace function rouse._stream_retire(p_stream_id bigint, p_now timest
 language plpgsql
 set search_path = rouse, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 as $$
 declare

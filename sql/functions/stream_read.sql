@@ -4,7 +4,8 @@
 -- page = the appends' payloads, joined (JSON: by commas, without brackets), at
 -- least one append, at most p_max_bytes beyond the first and p_max_rows
 -- appends. next = the position to go on from; the page reaches the tail if next
--- = tail. stamp_at[i] is where in the page the offset stamp_position[i] belongs.
+-- = tail. Of a JSON page, positions says where each of its appends ends in the
+-- stream and stamps, separated by semicolons, what messages.stamps says of each.
 -- touch says that the read should extend the stream's life (stream_touch).
 -- Outcomes: ok | not_found | gone | beyond (p_from is past the tail) | trimmed
 -- (p_from is before what is kept).
@@ -12,7 +13,7 @@ create or replace function rouse.stream_read(
     p_service integer, p_path text, p_stream_id bigint, p_from bigint, p_max_bytes integer default 1048576, p_max_rows integer default 16384)
 returns table (outcome text, stream_id bigint, kind text, owner text, content_type text, tail bigint, closed boolean,
                ttl_seconds bigint, expires_at timestamptz, touch boolean,
-               next bigint, page bytea, stamp_at integer[], stamp_position bigint[])
+               next bigint, page bytea, positions bigint[], stamps text)
 language plpgsql stable
 set search_path = rouse, pg_temp
 as $$

@@ -251,8 +251,8 @@ type page struct {
 	closed     bool
 	touch      bool
 	data       string
-	stampAt    []int32
-	stampPos   []int64
+	positions  []int64
+	stamps     string
 }
 
 func (r *rig) read(path string, from int64, maxBytes, maxRows int) page {
@@ -261,8 +261,9 @@ func (r *rig) read(path string, from int64, maxBytes, maxRows int) page {
 	var tail, next *int64
 	var closed, touch *bool
 	var data []byte
-	err := r.c.QueryRow(r.t.Context(), `select outcome, tail, next, closed, touch, page, stamp_at, stamp_position from rouse._stream_read(1,$1,null,$2,$3,$4,$5)`,
-		path, from, maxBytes, maxRows, r.now).Scan(&p.outcome, &tail, &next, &closed, &touch, &data, &p.stampAt, &p.stampPos)
+	var stamps *string
+	err := r.c.QueryRow(r.t.Context(), `select outcome, tail, next, closed, touch, page, positions, stamps from rouse._stream_read(1,$1,null,$2,$3,$4,$5)`,
+		path, from, maxBytes, maxRows, r.now).Scan(&p.outcome, &tail, &next, &closed, &touch, &data, &p.positions, &stamps)
 	if err != nil {
 		r.t.Fatalf("read %s: %v", path, err)
 	}
@@ -270,6 +271,9 @@ func (r *rig) read(path string, from int64, maxBytes, maxRows int) page {
 		p.tail, p.next, p.closed, p.touch = *tail, *next, *closed, *touch
 	}
 	p.data = string(data)
+	if stamps != nil {
+		p.stamps = *stamps
+	}
 	return p
 }
 
