@@ -264,6 +264,7 @@ CREATE FUNCTION rouse._stream_append(p_services integer[], p_paths text[], p_typ
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
@@ -282,6 +283,7 @@ CREATE FUNCTION rouse._stream_create(p_service integer, p_path text, p_content_t
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET lock_timeout TO '5s'
     AS …;
@@ -292,6 +294,7 @@ CREATE FUNCTION rouse._stream_delete(p_service integer, p_path text, p_internal 
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET lock_timeout TO '5s'
     AS …;
@@ -302,6 +305,7 @@ CREATE FUNCTION rouse._stream_head(p_service integer, p_path text, p_now timesta
     LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     AS …;
 
@@ -311,6 +315,7 @@ CREATE FUNCTION rouse._stream_purge(p_limit integer, p_now timestamp with time z
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     AS …;
 
@@ -323,10 +328,11 @@ CREATE FUNCTION rouse._stream_push(p_stream_id bigint, p_payload text, p_actiona
 
 COMMENT ON FUNCTION rouse._stream_push(p_stream_id bigint, p_payload text, p_actionable boolean) IS 'Appends one JSON message inside the caller''s transaction.';
 
-CREATE FUNCTION rouse._stream_read(p_service integer, p_path text, p_stream_id bigint, p_from bigint, p_max_bytes integer, p_max_rows integer, p_now timestamp with time zone) RETURNS TABLE(outcome text, stream_id bigint, kind text, owner text, content_type text, tail bigint, closed boolean, ttl_seconds bigint, expires_at timestamp with time zone, touch boolean, next bigint, page bytea, stamp_at integer[], stamp_position bigint[])
+CREATE FUNCTION rouse._stream_read(p_service integer, p_path text, p_stream_id bigint, p_from bigint, p_max_bytes integer, p_max_rows integer, p_now timestamp with time zone) RETURNS TABLE(outcome text, stream_id bigint, kind text, owner text, content_type text, tail bigint, closed boolean, ttl_seconds bigint, expires_at timestamp with time zone, touch boolean, next bigint, page bytea, positions bigint[], stamps text)
     LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS …;
@@ -337,6 +343,7 @@ CREATE FUNCTION rouse._stream_retire(p_stream_id bigint, p_now timestamp with ti
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     AS …;
 
@@ -352,6 +359,7 @@ CREATE FUNCTION rouse._stream_touch(p_stream_id bigint, p_now timestamp with tim
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     AS …;
 
@@ -1001,7 +1009,7 @@ CREATE FUNCTION rouse.stream_purge(p_limit integer DEFAULT 10000) RETURNS TABLE(
 
 COMMENT ON FUNCTION rouse.stream_purge(p_limit integer) IS 'Retires expired streams and removes rows of retired ones, in bounded steps.';
 
-CREATE FUNCTION rouse.stream_read(p_service integer, p_path text, p_stream_id bigint, p_from bigint, p_max_bytes integer DEFAULT 1048576, p_max_rows integer DEFAULT 16384) RETURNS TABLE(outcome text, stream_id bigint, kind text, owner text, content_type text, tail bigint, closed boolean, ttl_seconds bigint, expires_at timestamp with time zone, touch boolean, next bigint, page bytea, stamp_at integer[], stamp_position bigint[])
+CREATE FUNCTION rouse.stream_read(p_service integer, p_path text, p_stream_id bigint, p_from bigint, p_max_bytes integer DEFAULT 1048576, p_max_rows integer DEFAULT 16384) RETURNS TABLE(outcome text, stream_id bigint, kind text, owner text, content_type text, tail bigint, closed boolean, ttl_seconds bigint, expires_at timestamp with time zone, touch boolean, next bigint, page bytea, positions bigint[], stamps text)
     LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
