@@ -1,0 +1,342 @@
+package linear
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"sort"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rouse-run/rouse/gateway/e2e/wire"
+)
+
+const lease = 400 * time.Millisecond
+
+// known is what a holder was told: until when, at least, its lease lives.
+type known struct {
+	consumer string
+	epoch    int64
+	granted  time.Time // the grant's answer came
+	until    time.Time
+	gone     time.Time // the release was called; zero if never
+}
+
+type holders struct {
+	mu sync.Mutex
+	by map[string]*known
+}
+
+func (h *holders) told(e entity, epoch int64, called, answered time.Time, leaseMS int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k := fmt.Sprintf("%s/%d", e.consumer, epoch)
+	if h.by[k] == nil {
+		h.by[k] = &known{consumer: e.consumer, epoch: epoch, granted: answered}
+	}
+	// The server read its clock after the call: the lease lives at least that long.
+	if until := called.Add(time.Duration(leaseMS) * time.Millisecond); until.After(h.by[k].until) {
+		h.by[k].until = until
+	}
+}
+
+func (h *holders) leaves(e entity, epoch int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.by[fmt.Sprintf("%s/%d", e.consumer, epoch)].gone = time.Now()
+}
+
+// worker is one client that wants the mutexes of all entities.
+type worker struct {
+	w    *world
+	id   int
+	r    *rand.Rand
+	es   []entity
+	hold *holders
+}
+
+func (k *worker) gateway() *wire.Client { return k.w.clients[k.r.IntN(len(k.w.clients))] }
+
+// classify makes an outcome of an answer.
+func classify(a wire.Answer, ok string) string {
+	switch {
+	case a.Indefinite():
+		return "unknown"
+	case a.Status < 300:
+		return ok
+	}
+	switch a.Code {
+	case "EPOCH_HELD", "ALREADY_CLAIMED":
+		return "held"
+	case "NO_PENDING_WORK":
+		return "none"
+	case "EPOCH_STALE", "LEASE_EXPIRED", "FENCED", "UNAUTHORIZED", "CLAIM_TOKEN_INVALID":
+		return "stale"
+	}
+	return "unexpected " + a.Code
+}
+
+func (k *worker) call(e entity, op string, epoch int64, ok string, f func(*wire.Client) wire.Answer) (wire.Answer, string) {
+	began := time.Now()
+	a := f(k.gateway())
+	ended := time.Now()
+	out := classify(a, ok)
+	k.w.record(k.id, began, ended, mutexCall{consumer: e.consumer, op: op, epoch: epoch}, mutexAnswer{outcome: out, epoch: a.Epoch}, out == "unknown", op+" "+out)
+	if out == "granted" || op == "heartbeat" && out == "ok" {
+		k.hold.told(e, a.Epoch, began, ended, a.LeaseMS)
+	}
+	if len(out) > 10 && out[:10] == "unexpected" {
+		k.w.t.Errorf("%s: %v", op, a)
+	}
+	return a, out
+}
+
+// run takes mutexes and does what good and bad holders do until ctx ends.
+func (k *worker) run(ctx context.Context) {
+	for n := 0; ctx.Err() == nil; n++ {
+		e := k.es[k.r.IntN(len(k.es))]
+		g, out := k.call(e, "acquire", 0, "granted", func(c *wire.Client) wire.Answer {
+			return c.Acquire(context.WithoutCancel(ctx), e.consumer, fmt.Sprintf("%d-%d", k.id, n))
+		})
+		if out != "granted" {
+			pause(ctx, time.Duration(k.r.IntN(30))*time.Millisecond)
+			continue
+		}
+		k.work(ctx, e, g)
+	}
+}
+
+func (k *worker) work(ctx context.Context, e entity, g wire.Answer) {
+	offset := ""
+	alive := context.WithoutCancel(ctx)
+	for range k.r.IntN(6) {
+		switch k.r.IntN(4) {
+		case 0:
+			k.call(e, "heartbeat", g.Epoch, "ok", func(c *wire.Client) wire.Answer { return c.Heartbeat(alive, e.consumer, g.ClaimToken) })
+		case 1:
+			if offset != "" {
+				k.call(e, "ack", g.Epoch, "ok", func(c *wire.Client) wire.Answer { return c.Ack(alive, e.consumer, g.ClaimToken, e.path, offset) })
+			}
+		default:
+			a, out := k.call(e, "append", g.Epoch, "ok", func(c *wire.Client) wire.Answer {
+				return c.Append(alive, e.path, g.WriteToken, map[string]any{"epoch": g.Epoch, "by": k.id}, nil)
+			})
+			if out == "ok" {
+				offset = a.Header.Get("Stream-Next-Offset")
+			}
+		}
+		if k.r.IntN(8) == 0 { // a pause that may outlast the lease
+			pause(ctx, time.Duration(k.r.Int64N(int64(2*lease))))
+		}
+	}
+	if k.r.IntN(4) == 0 {
+		return // dies without a word
+	}
+	k.hold.leaves(e, g.Epoch)
+	for range 1 + k.r.IntN(2) { // at times twice
+		k.call(e, "release", g.Epoch, "ok", func(c *wire.Client) wire.Answer { return c.Release(alive, e.consumer, g.ClaimToken, e.path, offset) })
+	}
+	if k.r.IntN(3) == 0 { // and at times it goes on as if nothing was
+		k.call(e, "append", g.Epoch, "ok", func(c *wire.Client) wire.Answer {
+			return c.Append(alive, e.path, g.WriteToken, map[string]any{"epoch": g.Epoch, "by": k.id}, nil)
+		})
+		k.call(e, "heartbeat", g.Epoch, "ok", func(c *wire.Client) wire.Answer { return c.Heartbeat(alive, e.consumer, g.ClaimToken) })
+	}
+}
+
+// TestMutexIsLinearizable: workers over two gateways, checked call by call.
+func TestMutexIsLinearizable(t *testing.T) {
+	t.Parallel()
+	s := seed(t)
+	w := newWorld(t, lease)
+	es := []entity{w.spawn("a"), w.spawn("b"), w.spawn("c")}
+	hold := &holders{by: map[string]*known{}}
+	ctx, cancel := context.WithTimeout(t.Context(), duration(t, 6*time.Second))
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range 8 {
+		k := &worker{w: w, id: i, r: rng(s, i), es: es, hold: hold}
+		wg.Go(func() { k.run(ctx) })
+	}
+	sent := map[string]int{}
+	wg.Go(func() { // there is always work
+		for n := 0; ctx.Err() == nil; n++ {
+			e := es[n%len(es)]
+			if a := w.clients[n%2].Send(context.WithoutCancel(ctx), "chat", e.id, fmt.Sprintf("m%d", n), n); a.Status == 200 || a.Status == 202 || a.Status == 204 {
+				sent[e.id]++
+			} else {
+				t.Errorf("send: %v %s", a, a.Raw)
+			}
+			pause(ctx, 15*time.Millisecond)
+		}
+	})
+	wg.Wait()
+	w.atLeast(map[string]int{"acquire granted": 30, "acquire held": 30, "append ok": 40, "heartbeat ok": 10, "release ok": 20, "append stale": 5})
+	indefinite := 0
+	for k, n := range w.counts {
+		if len(k) > 8 && k[len(k)-7:] == "unknown" {
+			indefinite += n
+		}
+	}
+	if indefinite*20 > len(w.history) {
+		t.Errorf("%d of %d calls ended without an answer", indefinite, len(w.history))
+	}
+	w.linearizable(mutexModel())
+
+	// By the clients' own clocks, no two leases of one mutex lived at once.
+	var all []*known
+	for _, k := range hold.by {
+		all = append(all, k)
+	}
+	sort.Slice(all, func(i, j int) bool {
+		return all[i].consumer < all[j].consumer || all[i].consumer == all[j].consumer && all[i].epoch < all[j].epoch
+	})
+	for i := 1; i < len(all); i++ {
+		a, b := all[i-1], all[i]
+		if a.consumer == b.consumer && b.granted.Before(a.until) && (a.gone.IsZero() || a.gone.After(b.granted)) {
+			t.Errorf("epoch %d was granted %v before epoch %d had to end", b.epoch, a.until.Sub(b.granted), a.epoch)
+		}
+	}
+
+	// The streams: every acknowledged append is there once; epochs never go back.
+	appended := map[string]int{}
+	for _, o := range w.history {
+		c, a := o.Input.(mutexCall), o.Output.(mutexAnswer)
+		if c.op == "append" && a.outcome == "ok" {
+			appended[c.consumer]++
+		}
+	}
+	for _, e := range es {
+		messages, _, a := w.clients[1].All(t.Context(), e.path)
+		w.must(a, 200)
+		last, own, inbox := int64(0), 0, 0
+		for _, m := range messages {
+			var v struct {
+				Epoch int64
+				Type  string
+			}
+			if err := json.Unmarshal(m, &v); err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case v.Epoch > 0:
+				own++
+				if v.Epoch < last {
+					t.Errorf("%s: a message of epoch %d behind one of epoch %d", e.id, v.Epoch, last)
+				}
+				last = v.Epoch
+			case v.Type == "inbox":
+				inbox++
+			}
+		}
+		if own != appended[e.consumer] || inbox != sent[e.id] {
+			t.Errorf("%s holds %d of %d appends and %d of %d messages", e.id, own, appended[e.consumer], inbox, sent[e.id])
+		}
+	}
+}
+
+// TestStreamIsLinearizable: appends and reads of plain streams over two gateways.
+func TestStreamIsLinearizable(t *testing.T) {
+	t.Parallel()
+	s := seed(t)
+	w := newWorld(t, lease)
+	streams := []string{"/log/a", "/log/b"}
+	for _, path := range streams {
+		w.must(w.clients[0].Do(t.Context(), "PUT", path, nil, map[string]string{"Content-Type": "application/json"}), 201)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), duration(t, 3*time.Second))
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range 6 {
+		wg.Go(func() {
+			r := rng(s, 100+i)
+			for n := 0; ctx.Err() == nil && n < 150; n++ {
+				path, c := streams[r.IntN(len(streams))], w.clients[r.IntN(2)]
+				if r.IntN(3) == 0 {
+					began := time.Now()
+					messages, tail, a := c.All(context.WithoutCancel(ctx), path)
+					out := logAnswer{ok: a.Status == 200, unknown: a.Status != 200}
+					if out.ok {
+						for _, m := range messages {
+							var v string
+							if err := json.Unmarshal(m, &v); err != nil {
+								t.Error(err)
+							}
+							out.read += v + " "
+						}
+						out.position = position(tail)
+					}
+					w.record(i, began, time.Now(), logCall{stream: path}, out, false, "read")
+				} else {
+					value := fmt.Sprintf("%d.%d", i, n)
+					body, _ := json.Marshal(value)
+					began := time.Now()
+					a := c.Append(context.WithoutCancel(ctx), path, "", body, nil)
+					out := logAnswer{ok: a.Status == 200 || a.Status == 204, unknown: a.Indefinite()}
+					if out.ok {
+						out.position = position(a.Header.Get("Stream-Next-Offset"))
+					}
+					// The separator between flattened messages is counted in none.
+					w.record(i, began, time.Now(), logCall{stream: path, value: value, bytes: int64(len(body))}, out, out.unknown, "append")
+				}
+				pause(ctx, time.Duration(r.IntN(4))*time.Millisecond)
+			}
+		})
+	}
+	wg.Wait()
+	w.atLeast(map[string]int{"append": 100, "read": 50})
+	w.linearizable(logModel())
+}
+
+// TestFiftyRacersOverHTTP: one wake, fifty callers at two gateways, one grant;
+// nobody waits for the lease.
+func TestFiftyRacersOverHTTP(t *testing.T) {
+	t.Parallel()
+	const longLease = 30 * time.Second
+	w := newWorld(t, longLease)
+	e := w.spawn("a")
+	const racers = 50
+	for round := range 4 {
+		w.must(w.clients[0].Send(t.Context(), "chat", e.id, fmt.Sprintf("r%d", round), round), 200, 202, 204)
+		start := make(chan struct{})
+		var mu sync.Mutex
+		var granted []wire.Answer
+		var took []time.Duration
+		codes := map[string]int{}
+		var wg sync.WaitGroup
+		for i := range racers {
+			wg.Go(func() {
+				<-start
+				began := time.Now()
+				a := w.clients[i%2].Acquire(t.Context(), e.consumer, fmt.Sprintf("%d-%d", round, i))
+				d := time.Since(began)
+				mu.Lock()
+				defer mu.Unlock()
+				took = append(took, d)
+				if a.Status == 200 {
+					granted = append(granted, a)
+				} else {
+					codes[a.Code]++
+				}
+			})
+		}
+		close(start)
+		wg.Wait()
+		if len(granted) != 1 || codes["EPOCH_HELD"] != racers-1 {
+			t.Fatalf("round %d: %d grants, %v", round, len(granted), codes)
+		}
+		sort.Slice(took, func(i, j int) bool { return took[i] < took[j] })
+		t.Logf("round %d: answers in %v (median), %v (slowest)", round, took[racers/2], took[racers-1])
+		if took[racers-1] > longLease/3 {
+			t.Errorf("an answer took %v", took[racers-1])
+		}
+		if g := granted[0]; g.Epoch != int64(round+1) {
+			t.Errorf("epoch %d in round %d", g.Epoch, round)
+		}
+		_, tail, a := w.clients[0].All(t.Context(), e.path)
+		w.must(a, 200)
+		w.must(w.clients[1].Release(t.Context(), e.consumer, granted[0].ClaimToken, e.path, tail), 200)
+	}
+}
