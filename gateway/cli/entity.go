@@ -29,7 +29,7 @@ type entitySpawnCmd struct {
 	targetFlags
 	Entity  string            `arg:"" help:"TYPE/ID of the entity, such as task/1."`
 	Args    string            `help:"Its arguments, an object." placeholder:"JSON"`
-	Tag     map[string]string `help:"A tag; may be given several times." placeholder:"KEY=VALUE"`
+	Tag     map[string]string `mapsep:"none" help:"A tag; may be given several times." placeholder:"KEY=VALUE"`
 	Parent  string            `help:"Its parent, whose dispatch policy it inherits." placeholder:"ENTITY"`
 	Message string            `short:"m" help:"A first message: JSON if it is JSON, text otherwise." placeholder:"MESSAGE"`
 }
@@ -150,7 +150,7 @@ Examples:
 }
 
 func (c *entityPsCmd) Run(r *run) error {
-	params := client.ListEntitiesParams{Type: optional(c.Type), Status: optional(c.Status), Limit: ptr(int64(min(max(c.Limit, 1), 1000)))}
+	params := client.ListEntitiesParams{Type: optional(c.Type), Status: optional(c.Status), Limit: ptr(int64(1000))}
 	if c.Parent != "" {
 		typ, id, err := entityName(c.Parent)
 		if err != nil {
@@ -160,7 +160,11 @@ func (c *entityPsCmd) Run(r *run) error {
 	}
 	return c.connected(r, func(k *caller) error {
 		list := []client.Entity{}
-		for len(list) < c.Limit {
+		for pages := 0; len(list) < c.Limit; pages++ {
+			if pages == psPages {
+				r.say("There are more, but the newest %d thousand have ended. --all or --status shows them.", pages)
+				break
+			}
 			var page []client.Entity
 			ctx, cancel := context.WithTimeout(k.ctx, requestTimeout)
 			resp, err := k.ListEntities(ctx, &params)
@@ -198,6 +202,9 @@ func (c *entityPsCmd) Run(r *run) error {
 		return nil
 	})
 }
+
+// psPages bounds how many pages of a thousand are looked through for entities that live.
+const psPages = 20
 
 func text(p *string) string {
 	if p == nil {
@@ -247,19 +254,26 @@ func (c *entitySignalCmd) Run(r *run) error {
 }
 
 func (c *caller) signal(entity string, body client.SignalRequest) error {
-	typ, id, err := entityName(entity)
-	if err != nil {
-		return err
-	}
-	var s client.SignalResult
-	if err := c.ask(&s, func(ctx context.Context) (*http.Response, error) { return c.SignalEntity(ctx, typ, id, nil, body) }); err != nil {
-		return err
-	}
-	if c.json {
+	s, err := c.signalled(entity, body)
+	if err == nil && c.json {
 		return c.r.printJSON(s)
 	}
-	c.printf("%s to %s: %s → %s\n", s.Signal, printable(s.URL), c.status(s.PreviousState), c.status(s.NewState))
-	return nil
+	return err
+}
+
+// signalled signals, and tells a person of it.
+func (c *caller) signalled(entity string, body client.SignalRequest) (s client.SignalResult, err error) {
+	typ, id, err := entityName(entity)
+	if err != nil {
+		return s, err
+	}
+	if err := c.ask(&s, func(ctx context.Context) (*http.Response, error) { return c.SignalEntity(ctx, typ, id, nil, body) }); err != nil {
+		return s, err
+	}
+	if !c.json {
+		c.printf("%s to %s: %s → %s\n", s.Signal, printable(s.URL), c.status(s.PreviousState), c.status(s.NewState))
+	}
+	return s, nil
 }
 
 type entityKillCmd struct {
@@ -269,10 +283,22 @@ type entityKillCmd struct {
 }
 
 func (c *entityKillCmd) Run(r *run) error {
+	body := client.SignalRequest{Signal: client.SIGKILL, Reason: optional(c.Reason)}
 	return c.connected(r, func(k *caller) error {
+		if len(c.Entity) == 1 {
+			return k.signal(c.Entity[0], body)
+		}
+		all := []client.SignalResult{}
 		var errs []error
 		for _, e := range c.Entity {
-			errs = append(errs, k.signal(e, client.SignalRequest{Signal: client.SIGKILL, Reason: optional(c.Reason)}))
+			s, err := k.signalled(e, body)
+			if err == nil {
+				all = append(all, s)
+			}
+			errs = append(errs, k.explain(err))
+		}
+		if k.json {
+			errs = append(errs, r.printJSON(all))
 		}
 		return errors.Join(errs...)
 	})

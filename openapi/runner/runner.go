@@ -40,14 +40,17 @@ func (r *Runner) Run(ctx context.Context) error {
 	defer cut()
 	context.AfterFunc(ctx, func() { time.AfterFunc(r.cfg.Grace, cut) })
 
-	var all sync.WaitGroup
-	errs := make([]error, len(r.cfg.Servers))
+	sessions := make([]*session, len(r.cfg.Servers))
 	for i, srv := range r.cfg.Servers {
 		gw, err := r.dial(srv, r.cfg)
 		if err != nil {
 			return err
 		}
-		s := newSession(r, srv, gw, base, grace)
+		sessions[i] = newSession(r, srv, gw, base, grace)
+	}
+	var all sync.WaitGroup
+	errs := make([]error, len(sessions))
+	for i, s := range sessions {
 		all.Go(func() {
 			if errs[i] = s.run(ctx); errs[i] != nil {
 				stop(errs[i])

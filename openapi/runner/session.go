@@ -238,6 +238,7 @@ const saveEvery = 100 * time.Millisecond
 // save writes the cursor whenever it has moved.
 func (s *session) save(ctx context.Context) {
 	var last Cursor
+	failing := false
 	write := func() {
 		at := Cursor{Runner: s.r.cfg.ID, Server: s.srv.key()}
 		at.Born, at.Offset = s.progress.at()
@@ -245,10 +246,13 @@ func (s *session) save(ctx context.Context) {
 			return
 		}
 		if err := s.r.cfg.Cursors.Save(at); err != nil {
-			s.log.Error("the cursor cannot be written; wakes may be asked for again after a restart", "error", err)
+			if !failing {
+				s.log.Error("the cursor cannot be written; wakes may be asked for again after a restart", "error", err)
+			}
+			failing = true
 			return
 		}
-		last = at
+		last, failing = at, false
 	}
 	for {
 		select {
