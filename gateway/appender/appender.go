@@ -10,6 +10,7 @@ package appender
 import (
 	"context"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/rouse-run/rouse/gateway/feed"
 	"github.com/rouse-run/rouse/gateway/groupcommit"
@@ -26,6 +27,23 @@ type Hub interface {
 	Publish(stream, tail int64, flags feed.Flags)
 }
 
+// Fresh is what one transaction appended to one stream, without a gap.
+type Fresh struct {
+	// From and To are the positions before and after Items.
+	Stream, From, To int64
+	// Closed says that nothing follows.
+	Closed bool
+	Items  []*store.AppendItem
+}
+
+// Readers are told what was appended, so that they need not read it back.
+type Readers interface {
+	// Watched says whether anybody here waits for the stream.
+	Watched(stream int64) bool
+	// Fresh comes after the commit and before the hub is told.
+	Fresh(Fresh)
+}
+
 // Config of an [Appender]. Store and Hub are required; zero limits mean
 // groupcommit's defaults.
 type Config struct {
@@ -39,13 +57,16 @@ type Config struct {
 
 // Appender groups appends. All methods may be called from any goroutine.
 type Appender struct {
-	group *groupcommit.Group[*store.AppendItem, store.AppendResult]
+	cfg     Config
+	group   *groupcommit.Group[*store.AppendItem, store.AppendResult]
+	readers atomic.Pointer[Readers]
 }
 
 // New starts an appender; it lives until ctx ends or Stop.
 func New(ctx context.Context, cfg Config) *Appender {
-	return &Appender{group: groupcommit.New(ctx, groupcommit.Config[*store.AppendItem, store.AppendResult]{
-		Run:       runner(cfg),
+	a := &Appender{cfg: cfg}
+	a.group = groupcommit.New(ctx, groupcommit.Config[*store.AppendItem, store.AppendResult]{
+		Run:       a.run,
 		Key:       func(i *store.AppendItem) string { return strconv.Itoa(int(i.Service)) + "/" + i.Path },
 		Size:      func(i *store.AppendItem) int { return len(i.Payload) },
 		Alone:     store.IsDataError,
@@ -53,8 +74,12 @@ func New(ctx context.Context, cfg Config) *Appender {
 		MaxBytes:  cfg.MaxBytes,
 		MaxQueue:  cfg.MaxQueue,
 		SideLanes: cfg.SideLanes,
-	})}
+	})
+	return a
 }
+
+// Attach names the readers of this process; there is at most one.
+func (a *Appender) Attach(r Readers) { a.readers.Store(&r) }
 
 // Append carries out one append. A refusal is an outcome, not an error; an
 // error means that it is not known whether the append was carried out, unless
@@ -67,27 +92,55 @@ func (a *Appender) Append(ctx context.Context, item store.AppendItem) (store.App
 // Stop refuses new appends and waits for those inside, at most until ctx ends.
 func (a *Appender) Stop(ctx context.Context) error { return a.group.Stop(ctx) }
 
-func runner(cfg Config) func(context.Context, bool, []*store.AppendItem) ([]groupcommit.Answer[store.AppendResult], error) {
-	return func(ctx context.Context, wait bool, reqs []*store.AppendItem) ([]groupcommit.Answer[store.AppendResult], error) {
-		items := make([]store.AppendItem, len(reqs))
-		for i, r := range reqs {
-			items[i] = *r
-		}
-		results, err := cfg.Store.StreamAppend(ctx, items, wait)
-		if err != nil {
-			return nil, err
-		}
-		answers := make([]groupcommit.Answer[store.AppendResult], len(results))
-		for i, r := range results {
-			answers[i] = groupcommit.Answer[store.AppendResult]{Res: r, Busy: r.Outcome == store.Busy}
-			if r.Outcome == store.Appended {
-				flags := feed.Flags(0)
-				if r.Closed {
-					flags |= feed.Closed
-				}
-				cfg.Hub.Publish(r.StreamID, r.Position, flags)
+func (a *Appender) run(ctx context.Context, wait bool, reqs []*store.AppendItem) ([]groupcommit.Answer[store.AppendResult], error) {
+	items := make([]store.AppendItem, len(reqs))
+	for i, r := range reqs {
+		items[i] = *r
+	}
+	results, err := a.cfg.Store.StreamAppend(ctx, items, wait)
+	if err != nil {
+		return nil, err
+	}
+	if r := a.readers.Load(); r != nil {
+		tell(*r, reqs, results)
+	}
+	answers := make([]groupcommit.Answer[store.AppendResult], len(results))
+	for i, r := range results {
+		answers[i] = groupcommit.Answer[store.AppendResult]{Res: r, Busy: r.Outcome == store.Busy}
+		if r.Outcome == store.Appended {
+			flags := feed.Flags(0)
+			if r.Closed {
+				flags |= feed.Closed
 			}
+			a.cfg.Hub.Publish(r.StreamID, r.Position, flags)
 		}
-		return answers, nil
+	}
+	return answers, nil
+}
+
+// tell hands what was appended to watched streams over, joined as far as it has
+// no gap. The results of one stream are in the order of their positions.
+func tell(readers Readers, reqs []*store.AppendItem, results []store.AppendResult) {
+	var open map[int64]*Fresh
+	for i, r := range results {
+		if r.Outcome != store.Appended || len(reqs[i].Payload) == 0 || !readers.Watched(r.StreamID) {
+			continue
+		}
+		from := r.Position - int64(len(reqs[i].Payload))
+		f := open[r.StreamID]
+		if f != nil && f.To == from {
+			f.To, f.Closed, f.Items = r.Position, r.Closed, append(f.Items, reqs[i])
+			continue
+		}
+		if f != nil {
+			readers.Fresh(*f)
+		}
+		if open == nil {
+			open = map[int64]*Fresh{}
+		}
+		open[r.StreamID] = &Fresh{Stream: r.StreamID, From: from, To: r.Position, Closed: r.Closed, Items: []*store.AppendItem{reqs[i]}}
+	}
+	for _, f := range open {
+		readers.Fresh(*f)
 	}
 }

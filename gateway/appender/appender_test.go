@@ -212,6 +212,69 @@ func TestReadersAreToldAfterTheCommitOnly(t *testing.T) {
 	}
 }
 
+// watching remembers what it is told of the streams it watches.
+type watching struct {
+	mu     sync.Mutex
+	stream int64
+	got    []appender.Fresh
+}
+
+func (w *watching) Watched(stream int64) bool { return stream == w.stream }
+
+func (w *watching) Fresh(f appender.Fresh) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.got = append(w.got, f)
+}
+
+// What readers are told is the stream, stretch by stretch, whatever shares the
+// transactions.
+func TestReadersAreToldWhatWasAppended(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	a, st := start(t, db.DSN, feed.NewHub(), nil)
+	w := &watching{stream: create(t, st, "a")}
+	create(t, st, "b")
+	a.Attach(w)
+	other, _ := start(t, db.DSN, feed.NewHub(), nil)
+	var wg sync.WaitGroup
+	for k := range 12 {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := range 20 {
+				item := store.AppendItem{Service: 1, Path: []string{"a", "a", "b"}[k%3], Type: plain, Payload: []byte(fmt.Sprintf("<%d.%d>", k, i)), Count: 1}
+				if k%4 == 0 {
+					item.Producer = &store.Producer{ID: fmt.Sprint(k), Seq: int64(i)}
+				}
+				to := a
+				if k == 10 {
+					to = other // another gateway leaves gaps
+				}
+				if res, err := to.Append(t.Context(), item); err != nil || res.Outcome != store.Appended {
+					t.Errorf("%s %v", res.Outcome, err)
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	text := content(t, st, "a")
+	told := 0
+	for _, f := range w.got {
+		var joined strings.Builder
+		for _, i := range f.Items {
+			joined.Write(i.Payload)
+		}
+		if f.Stream != w.stream || joined.String() != text[f.From:f.To] {
+			t.Fatalf("told %q between %d and %d, where %q lies", joined.String(), f.From, f.To, text[f.From:f.To])
+		}
+		told += len(f.Items)
+	}
+	if told != 140 {
+		t.Fatalf("told of %d appends", told)
+	}
+}
+
 // flaky breaks like a connection does.
 type flaky struct {
 	appender.Database

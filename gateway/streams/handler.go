@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/rouse-run/rouse/gateway/appender"
 	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/store"
 )
@@ -100,6 +101,9 @@ func New(ctx context.Context, cfg Config) *Handler {
 	h.names.ids = map[string]serviceEntry{}
 	h.drain, h.stop = context.WithCancel(ctx)
 	h.pages.ctx = ctx
+	if a, ok := cfg.Appender.(interface{ Attach(appender.Readers) }); ok {
+		a.Attach(h.pages)
+	}
 	return h
 }
 

@@ -51,15 +51,14 @@ func (h *Handler) await(ctx context.Context, w *feed.Watcher, stream, from int64
 }
 
 // watch begins to watch the stream of p and reads again what follows it, so
-// that nothing falls between the first read and the watch.
-func (h *Handler) watch(ctx context.Context, stream, from int64) (*feed.Watcher, *page, error) {
-	w := h.Hub.Watch(stream)
-	p, err := h.pages.next(ctx, stream, from)
-	if err != nil {
-		w.Close()
-		return nil, nil, err
-	}
-	return w, p, nil
+// that nothing falls between the first read and the watch. The caller calls
+// leave in any case.
+func (h *Handler) watch(ctx context.Context, p *page) (w *feed.Watcher, np *page, leave func(), err error) {
+	w = h.Hub.Watch(p.ID)
+	h.pages.wait(p.StreamMeta)
+	leave = func() { h.pages.leave(p.ID); w.Close() }
+	np, err = h.pages.next(ctx, p.ID, p.next)
+	return w, np, leave, err
 }
 
 // lifetime bounds a live read by time and by the gateway's drain.
@@ -114,11 +113,11 @@ func (h *Handler) longPoll(q *request, p *page, client int64) error {
 }
 
 func (h *Handler) pollOnce(ctx context.Context, p *page) (*page, error) {
-	w, np, err := h.watch(ctx, p.ID, p.from)
+	w, np, leave, err := h.watch(ctx, p)
+	defer leave()
 	if err != nil {
 		return nil, err
 	}
-	defer w.Close()
 	if np.Outcome != store.OK || np.next > p.from || np.ended() {
 		return np, nil
 	}
@@ -166,11 +165,8 @@ func (h *Handler) sse(q *request, p *page, client int64) error {
 // has been checked and decorated.
 func (h *Handler) follow(ctx context.Context, q *request, s *sseWriter, p *page) (err error) {
 	var w *feed.Watcher
-	defer func() {
-		if w != nil {
-			w.Close()
-		}
-	}()
+	leave := func() {}
+	defer func() { leave() }()
 	id := p.ID
 	for first := true; ; first = false {
 		if !first {
@@ -194,7 +190,7 @@ func (h *Handler) follow(ctx context.Context, q *request, s *sseWriter, p *page)
 		case !p.upToDate():
 			p, err = h.pages.next(ctx, id, p.next)
 		case w == nil:
-			w, p, err = h.watch(ctx, id, p.next)
+			w, p, leave, err = h.watch(ctx, p)
 		default:
 			p, err = h.idle(ctx, s, w, id, p.next)
 		}

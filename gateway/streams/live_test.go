@@ -327,32 +327,43 @@ func TestASlowReaderIsCutOff(t *testing.T) {
 	eventually(t, "only the fast reader is left", func() bool { return rig.Hub.Watchers() == 1 })
 }
 
-// Many readers at one place cost about one read of the database.
+// Many readers at one place cost about one read of the database, and none for
+// what was appended here.
 func TestReadersShareReads(t *testing.T) {
 	t.Parallel()
 	var reads counted
-	rig, _ := start(t, func(c *streams.Config) { reads.Database = c.Store; c.Store = &reads })
-	do(t, "PUT", rig.URL+"/a", "", ct, text).want(t, 201, "")
+	db := pgtest.New(t)
+	here := streamrig.Start(t, db.DSN, func(c *streams.Config) { reads.Database = c.Store; c.Store = &reads })
+	there := streamrig.Start(t, db.DSN, nil)
+	do(t, "PUT", here.URL+"/a", "", ct, jsonT).want(t, 201, "")
 	var readers []*reader
 	for range 100 {
-		r := follow(t, rig.URL+"/a?offset=-1&live=sse")
+		r := follow(t, here.URL+"/a?offset=-1&live=sse")
 		r.want("control")
 		readers = append(readers, r)
 	}
-	eventually(t, "all wait", func() bool { return rig.Hub.Watchers() == 100 })
-	before := reads.n.Load()
+	eventually(t, "all wait", func() bool { return here.Hub.Watchers() == 100 })
 	const n = 20
-	for i := range n {
-		do(t, "POST", rig.URL+"/a", fmt.Sprint(i), ct, text).want(t, 204, "")
-		for _, r := range readers {
-			if got := r.want("data").data; got != fmt.Sprint(i) {
-				t.Fatalf("data %q, want %d", got, i)
+	round := func(rig *streamrig.Rig) int64 {
+		before := reads.n.Load()
+		for range n {
+			offset := do(t, "POST", rig.URL+"/a", `[{"headers":{"operation":"insert"}},7]`, ct, jsonT).want(t, 204, "").header.Get("Stream-Next-Offset")
+			for _, r := range readers {
+				if got, want := r.want("data").data, `[{"headers":{"offset":"`+offset+`","operation":"insert"}},7]`; got != want {
+					t.Fatalf("data %s, want %s", got, want)
+				}
+				if got := r.want("control").control; got.StreamNextOffset != offset {
+					t.Fatalf("control %+v, want %s", got, offset)
+				}
 			}
-			r.want("control")
 		}
+		return reads.n.Load() - before
 	}
-	if got := reads.n.Load() - before; got < n/2 || got > 10*n {
-		t.Fatalf("%d reads for %d appends and 100 readers", got, n)
+	if got := round(here); got > n/2 {
+		t.Fatalf("%d reads for %d appends to this gateway", got, n)
+	}
+	if got := round(there); got < n/2 || got > 10*n {
+		t.Fatalf("%d reads for %d appends to the other gateway and 100 readers", got, n)
 	}
 }
 

@@ -6,8 +6,10 @@ import (
 	"encoding/base64"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/rouse-run/rouse/gateway/appender"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -113,6 +115,14 @@ type pages struct {
 	order   *list.List // of *page, most recently used first
 	bytes   int64
 	hints   map[string]int64
+	live    map[int64]*liveStream
+	lives   atomic.Int64
+}
+
+// liveStream is a stream that readers of this gateway wait for.
+type liveStream struct {
+	meta    store.StreamMeta
+	readers int
 }
 
 type flight struct {
@@ -125,7 +135,7 @@ type flight struct {
 const pageRows = 16384
 
 func newPages(db Database, max int32, limit int64, timeout time.Duration) *pages {
-	return &pages{db: db, max: max, limit: limit, timeout: timeout, flights: map[pageKey]*flight{}, kept: map[pageKey]*list.Element{}, hints: map[string]int64{}, order: list.New()}
+	return &pages{db: db, max: max, limit: limit, timeout: timeout, flights: map[pageKey]*flight{}, kept: map[pageKey]*list.Element{}, hints: map[string]int64{}, live: map[int64]*liveStream{}, order: list.New()}
 }
 
 // next returns the page of a stream after from, from the cache if it has data
@@ -182,6 +192,72 @@ func (c *pages) cached(stream, from int64) *page {
 	}
 	c.order.MoveToFront(e)
 	return e.Value.(*page)
+}
+
+// wait counts a reader of a stream in; leave counts it out.
+func (c *pages) wait(m store.StreamMeta) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.live[m.ID]
+	if l == nil {
+		l = &liveStream{meta: m}
+		c.live[m.ID] = l
+		c.lives.Add(1)
+	}
+	l.readers++
+}
+
+func (c *pages) leave(stream int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l := c.live[stream]; l != nil {
+		if l.readers--; l.readers == 0 {
+			delete(c.live, stream)
+			c.lives.Add(-1)
+		}
+	}
+}
+
+// Watched implements [appender.Readers].
+func (c *pages) Watched(stream int64) bool {
+	if c.lives.Load() == 0 {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.live[stream] != nil
+}
+
+// Fresh implements [appender.Readers]: it keeps what was appended as a page, so
+// that the readers who are about to wake find it here.
+func (c *pages) Fresh(f appender.Fresh) {
+	c.mu.Lock()
+	l := c.live[f.Stream]
+	c.mu.Unlock()
+	if l == nil || f.To-f.From > int64(c.max) {
+		return
+	}
+	s := store.StreamPage{StreamMeta: l.meta, Next: f.To}
+	s.Outcome, s.Tail, s.Closed = store.OK, f.To, f.Closed
+	json := isJSON(l.meta.ContentType)
+	if len(f.Items) == 1 {
+		s.Data = f.Items[0].Payload
+	}
+	position := f.From
+	for i, item := range f.Items {
+		if len(f.Items) > 1 {
+			if json && i > 0 {
+				s.Data = append(s.Data, ',')
+			}
+			s.Data = append(s.Data, item.Payload...)
+		}
+		position += int64(len(item.Payload))
+		start := len(s.Data) - len(item.Payload)
+		for _, at := range item.Stamps {
+			s.StampAt, s.StampPosition = append(s.StampAt, int32(start)+at), append(s.StampPosition, position)
+		}
+	}
+	c.keep(newPage(f.From, s))
 }
 
 const maxHints = 8192
