@@ -235,16 +235,19 @@ func (h *Handler) call(r *http.Request) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(r.Context(), h.CallTimeout)
 }
 
-// fail answers a coded error; a client that is gone gets none.
+// fail answers a coded error. A request that was cut off gets one too: its
+// client may still be there when it is the gateway that ends, and must not take
+// silence for success.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
-		return
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	cut := r.Context().Err() != nil
+	switch {
+	case cut && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)):
+		err = problem.Wrap(problem.ServerStopping, err, "The request was cut off; it may or may not have been carried out.")
+	case errors.Is(err, context.DeadlineExceeded):
 		err = problem.Wrap(problem.DatabaseTimeout, err, "The database took too long. Try again.")
 	}
 	e := problem.From(err)
-	if e.Status() >= 500 {
+	if e.Status() >= 500 && !cut {
 		h.Log.WarnContext(r.Context(), "stream request failed", "method", r.Method, "code", e.Code, "error", e.Error())
 	}
 	problem.Write(w, w.Header().Get("X-Request-Id"), e)

@@ -74,9 +74,6 @@ func (h *Handler) longPoll(q *request, p *page, client int64) error {
 		ctx, done := h.lifetime(q.http, h.LongPollTimeout)
 		defer done()
 		np, err := h.pollOnce(ctx, p)
-		if q.http.Context().Err() != nil {
-			return nil
-		}
 		if err != nil && ctx.Err() == nil {
 			return err
 		}

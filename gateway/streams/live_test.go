@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -376,4 +377,23 @@ type counted struct {
 func (c *counted) StreamRead(ctx context.Context, q store.ReadRequest) (store.StreamPage, error) {
 	c.n.Add(1)
 	return c.Database.StreamRead(ctx, q)
+}
+
+// When the gateway itself ends a request, its client learns that nothing is
+// certain; it is never left with an empty success.
+func TestACutOffRequestIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	rig, _ := start(t, nil)
+	do(t, "PUT", rig.URL+"/a", "", ct, text).want(t, 201, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, method := range []string{"GET", "HEAD", "PUT", "POST", "DELETE"} {
+		rec := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(ctx, method, "/a", strings.NewReader("x"))
+		r.Header.Set(ct, text)
+		rig.Handler.ServeHTTP(rec, r)
+		if rec.Code != 503 {
+			t.Errorf("%s answers %d %s", method, rec.Code, rec.Body)
+		}
+	}
 }

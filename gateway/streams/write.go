@@ -2,6 +2,7 @@ package streams
 
 import (
 	"bytes"
+	"context"
 	"net/http"
 	"strconv"
 	"strings"
@@ -237,13 +238,18 @@ func (h *Handler) append(q *request) error {
 			}
 		}
 	}
-	res, err := h.Appender.Append(q.http.Context(), item)
+	ctx := q.http.Context()
+	if len(body) > bodyStep {
+		// Its memory counts until it is written, also when its client has left.
+		ctx = context.WithoutCancel(ctx)
+	}
+	res, err := h.Appender.Append(ctx, item)
 	if err == nil && res.Outcome == store.NotFound && item.Claim != nil && h.ErrorStreams != nil {
 		if url, ok := strings.CutSuffix(q.path.Name, "/error"); ok {
 			if err := h.ErrorStreams.EnsureErrorStream(q.http.Context(), q.service, "/"+url); err != nil {
 				return err
 			}
-			res, err = h.Appender.Append(q.http.Context(), item)
+			res, err = h.Appender.Append(ctx, item)
 		}
 	}
 	if err != nil {
