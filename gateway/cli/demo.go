@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rouse-run/rouse/openapi/client"
 )
@@ -183,28 +185,37 @@ func (d *demo) check() error {
 	return nil
 }
 
-// next says what to try.
+// next says what to try, with this binary's name as it was called.
 func (d *demo) next(keep bool) {
-	server := ""
-	if d.server.URL != defaultServer {
-		server = "export ROUSE_SERVER=" + d.server.URL
+	name := "rouse"
+	if called := os.Args[0]; strings.Contains(called, "/") {
+		name = called
+	}
+	lines := [][2]string{
+		{name + " dev", "a gateway that stays, in a terminal of its own"},
+		{"export ROUSE_AS=" + demoUser, ""},
+		{name + ` type put task -d "Something to do"`, ""},
+		{name + ` runner run --id my-laptop --exec 'sed "s/^/got /"'`, "in another terminal"},
+		{name + " entity spawn task/1 --runner my-laptop -m 'hello'", ""},
+		{name + " entity tail task/1", ""},
+		{name + " entity inspect task/1", ""},
+	}
+	if keep {
+		lines = lines[1:]
+		if d.server.URL != defaultServer {
+			lines = append([][2]string{{"export ROUSE_SERVER=" + d.server.URL, ""}}, lines...)
+		}
+	}
+	width := 0
+	for _, l := range lines {
+		width = max(width, utf8.RuneCountInString(l[0]))
 	}
 	d.printf("\n  %s\n\n", d.paint(bold, "What to try next"))
-	if !keep {
-		d.printf("    rouse dev                                                     # a gateway that stays\n")
-		server = ""
-	}
-	for _, line := range []string{
-		server,
-		"export ROUSE_AS=" + demoUser,
-		`rouse type put task -d "Something to do"`,
-		`rouse runner run --id my-laptop --exec 'sed "s/^/got /"'       # in a second terminal`,
-		"rouse entity spawn task/1 --runner my-laptop -m 'hello'",
-		"rouse entity tail task/1",
-		"rouse entity inspect task/1",
-	} {
-		if line != "" {
-			d.printf("    %s\n", line)
+	for _, l := range lines {
+		if l[1] == "" {
+			d.printf("    %s\n", l[0])
+		} else {
+			d.printf("    %s  %s\n", pad(l[0], width), d.paint(dim, "# "+l[1]))
 		}
 	}
 	d.printf("\n")
