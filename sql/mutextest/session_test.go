@@ -91,7 +91,7 @@ func (s *session) exec(ctx context.Context, sql string) {
 
 // settled waits until the session is idle or waits for another one.
 func (s *session) settled(ctx context.Context, monitor *pgx.Conn) error {
-	tick := time.NewTicker(500 * time.Microsecond)
+	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for s.running > 0 {
 		select {
