@@ -61,6 +61,7 @@ func untilSignalled(ctx context.Context) (context.Context, func()) {
 // serve runs a gateway until ctx ends or something below it fails, and drains it. ready is called once it listens;
 // broken, if not nil, is closed when the database is gone for good.
 func serve(ctx context.Context, cfg config.Config, log *slog.Logger, broken <-chan struct{}, ready func(*server.Server)) error {
+	defer holdHeapFloor()()
 	// What the gateway does must not end with the signal, but with the drain.
 	work := context.WithoutCancel(ctx)
 	s, err := server.New(work, cfg, server.Deps{Log: log, Release: Release()})
