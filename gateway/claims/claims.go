@@ -375,17 +375,17 @@ func (s *Service) Callback(service, wakeID string) string {
 // Notify completes a redacted notification for its receiver: the callback and
 // the given claim token, which are stored nowhere.
 func (s *Service) Notify(service string, notification json.RawMessage, claimToken string) (json.RawMessage, error) {
-	var m map[string]json.RawMessage
-	if err := json.Unmarshal(notification, &m); err != nil {
+	var n struct {
+		WakeID string `json:"wakeId"`
+	}
+	if err := json.Unmarshal(notification, &n); err != nil {
 		return nil, err
 	}
-	var wake string
-	if err := json.Unmarshal(m["wakeId"], &wake); err != nil {
-		return nil, err
-	}
-	m["callback"], _ = json.Marshal(s.Callback(service, wake))
-	m["claimToken"], _ = json.Marshal(claimToken)
-	return json.Marshal(m)
+	return s.complete(service, notification, n.WakeID, claimToken)
+}
+
+func (s *Service) complete(service string, notification json.RawMessage, wakeID, claimToken string) (json.RawMessage, error) {
+	return With(notification, Member{"callback", Text(s.Callback(service, wakeID))}, Member{"claimToken", Text(claimToken)})
 }
 
 // ClaimToken is the token that travels with a wake; the wake alone finds its
@@ -405,7 +405,7 @@ func (s *Service) DecorateWake(service int32, serviceName string, entry []byte) 
 	if json.Unmarshal(entry, &e) != nil || e.Type != "wake" || uuid.Validate(e.WakeID) != nil {
 		return entry
 	}
-	out, err := s.Notify(serviceName, entry, s.ClaimToken(service, e.Epoch, e.WakeID))
+	out, err := s.complete(serviceName, entry, e.WakeID, s.ClaimToken(service, e.Epoch, e.WakeID))
 	if err != nil {
 		return entry
 	}

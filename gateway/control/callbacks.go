@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -77,21 +78,22 @@ func (c *Control) notification(who *caller, g claims.Grant) (*Notification, erro
 	if err != nil {
 		return nil, err
 	}
-	var m map[string]json.RawMessage
-	if err := json.Unmarshal(full, &m); err != nil {
-		return nil, err
+	more := []claims.Member{{Name: "writeToken", Value: claims.Text(g.WriteToken)}, {Name: "lease_ms", Value: strconv.AppendInt(nil, g.Lease.Milliseconds(), 10)}}
+	var n struct {
+		Entity struct {
+			CreatedBy string `json:"createdBy"`
+		} `json:"entity"`
 	}
-	var e struct {
-		CreatedBy string `json:"createdBy"`
-	}
-	if m["entity"] != nil && json.Unmarshal(m["entity"], &e) == nil && e.CreatedBy != "" {
-		if p, err := auth.Parse(e.CreatedBy); err == nil {
-			m["principal"], _ = json.Marshal(map[string]string{"url": p.URL(), "key": p.Key(), "kind": p.Kind, "id": p.ID})
+	if json.Unmarshal(g.Notification, &n) == nil && n.Entity.CreatedBy != "" {
+		if p, err := auth.Parse(n.Entity.CreatedBy); err == nil {
+			principal, err := json.Marshal(map[string]string{"url": p.URL(), "key": p.Key(), "kind": p.Kind, "id": p.ID})
+			if err != nil {
+				return nil, err
+			}
+			more = append(more, claims.Member{Name: "principal", Value: principal})
 		}
 	}
-	m["writeToken"], _ = json.Marshal(g.WriteToken)
-	m["lease_ms"], _ = json.Marshal(g.Lease.Milliseconds())
-	raw, err := json.Marshal(m)
+	raw, err := claims.With(full, more...)
 	return &Notification{raw: raw}, err
 }
 
