@@ -56,6 +56,11 @@ type Batch struct {
 	confirm func()
 }
 
+// NewBatch makes a batch for tests of sinks.
+func NewBatch(lsn LSN, notices []Notice, confirm func()) Batch {
+	return Batch{LSN: lsn, Notices: notices, confirm: confirm}
+}
+
 // Confirm says that the batch and all before it are dealt with, so that the
 // slot may let go of the log up to LSN. It may be called from any goroutine,
 // late or twice; after a reconnect it has no effect, as the log is sent again.
