@@ -45,3 +45,34 @@ func TestStampsPointIntoThePage(t *testing.T) {
 		}
 	}
 }
+
+// Behind a transaction pooler nothing is prepared by name; the calls' binary
+// forms must not depend on it.
+func TestStreamsThroughAPoolersMode(t *testing.T) {
+	t.Parallel()
+	st, err := store.Open(t.Context(), store.Options{DSN: pgtest.New(t).DSN, Pooled: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(st.Close)
+	if _, err := st.StreamCreate(t.Context(), store.CreateRequest{Service: 1, Path: "a", ContentType: "application/json", Count: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		seq := string(rune('a' + i))
+		rs, err := st.StreamAppend(t.Context(), []store.AppendItem{
+			{Service: 1, Path: "a", Type: "application/json", Payload: []byte(`{"headers":{"operation":"x"}}`), Count: 1, Stamps: []int32{12}},
+			{Service: 1, Path: "a", Type: "application/json", Payload: []byte(`1`), Count: 1, StreamSeq: &seq, Producer: &store.Producer{ID: "p", Seq: int64(i)},
+				Claim: &store.WriteClaim{ConsumerID: 1, Epoch: 1, WakeID: "018f0000-0000-7000-8000-000000000001"}},
+			{Service: 1, Path: "none", Type: "application/json", Payload: []byte(`1`), Count: 1},
+		}, false)
+		if err != nil || rs[0].Outcome != store.Appended || rs[1].Outcome != store.Appended || rs[2].Outcome != store.NotFound || rs[1].Position != int64(30*(i+1)) {
+			t.Fatalf("%+v, %v", rs, err)
+		}
+	}
+	from := int64(0)
+	p, err := st.StreamRead(t.Context(), store.ReadRequest{Service: 1, Path: "a", From: &from, MaxBytes: 1000, MaxRows: 100})
+	if err != nil || len(p.StampAt) != 3 || p.Tail != 90 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+}

@@ -125,8 +125,9 @@ type request struct {
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	SetHeaders(w.Header())
+	setHeaders(w.Header())
 	if r.Method == http.MethodOptions {
+		SetHeaders(w.Header())
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}

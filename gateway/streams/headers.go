@@ -45,14 +45,20 @@ var (
 	vNoStore = []string{"no-store"}
 )
 
-// SetHeaders sets the security and CORS headers that every response of the
-// gateway carries, errors included.
+// SetHeaders sets all security and CORS headers, those of a preflight's answer
+// included.
 func SetHeaders(h http.Header) {
+	setHeaders(h)
+	h["Access-Control-Allow-Methods"] = vMethods
+	h["Access-Control-Allow-Headers"] = vAllow
+}
+
+// setHeaders sets those that any response needs, errors included: what a
+// request may hold is read in preflights only, and is long.
+func setHeaders(h http.Header) {
 	h["X-Content-Type-Options"] = vNosniff
 	h["Cross-Origin-Resource-Policy"] = vCORP
 	h["Access-Control-Allow-Origin"] = vOrigin
-	h["Access-Control-Allow-Methods"] = vMethods
-	h["Access-Control-Allow-Headers"] = vAllow
 	h["Access-Control-Expose-Headers"] = vExpose
 }
 
