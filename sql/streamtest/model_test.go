@@ -216,7 +216,9 @@ func TestFunctionsAgreeWithTheModel(t *testing.T) {
 		run++
 		prefix := fmt.Sprintf("run%d/", run)
 		m := &model{streams: map[string]*modelStream{}, now: epochStart.Add(time.Duration(run) * 24 * time.Hour)}
-		path := rapid.Custom(func(t *rapid.T) string { return prefix + rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "path") })
+		path := rapid.Custom(func(t *rapid.T) string {
+			return prefix + rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "path")
+		})
 		payload := rapid.StringMatching(`[a-z]{1,5}`)
 		small := func(limit int64) *rapid.Generator[*int64] {
 			return rapid.Ptr(rapid.Int64Range(0, limit), true)
