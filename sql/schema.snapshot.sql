@@ -144,13 +144,6 @@ CREATE FUNCTION rouse._claim_release(p_consumer rouse.consumers, p_epoch bigint,
 
 COMMENT ON FUNCTION rouse._claim_release(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_error text, p_now timestamp with time zone, p_wait boolean) IS 'Acks and ends the live claim at a chosen time.';
 
-CREATE FUNCTION rouse._consumer_lock(p_consumer_id bigint, p_wait boolean) RETURNS rouse.consumers
-    LANGUAGE …
-    SET search_path TO 'rouse', 'pg_temp'
-    AS …;
-
-COMMENT ON FUNCTION rouse._consumer_lock(p_consumer_id bigint, p_wait boolean) IS 'Locks a consumer''s row; null when passed over.';
-
 CREATE FUNCTION rouse._consumer_pause(p_consumer_id bigint, p_paused boolean, p_now timestamp with time zone) RETURNS void
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'

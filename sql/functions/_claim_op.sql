@@ -86,7 +86,12 @@ begin
         return v_a;
     end if;
 
-    v_c := _consumer_lock(v_id, p_wait);
+    -- Written out here: a call of a function costs several times the lock.
+    if p_wait then
+        select * into v_c from consumers c where c.id = v_id for update;
+    else
+        select * into v_c from consumers c where c.id = v_id for update skip locked;
+    end if;
     if v_c.id is null then
         v_a.outcome := case when p_wait then 'not_found' else 'busy' end;
         return v_a;

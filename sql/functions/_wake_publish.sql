@@ -21,35 +21,38 @@ begin
                        join streams t on t.service_id = n.service_id and t.path = ltrim(n.runner_wake_stream, '/'))
       order by s.id for no key update;
 
+    -- The streams are locked, so this statement sees the tails they will keep
+    -- until it moves them: each entry's place is known without a join back.
     with entry as materialized (
-        select n.service_id, n.wake_id, s.id as stream_id, b.payload, w.ord,
-               sum(octet_length(b.payload)) over (partition by s.id order by w.ord)::bigint as rel
-          from unnest(p_service_id, p_wakes) with ordinality as w (service_id, wake_id, ord)
-          join wake_notifications n on n.service_id = w.service_id and n.wake_id = w.wake_id
-          join streams s on s.service_id = n.service_id and s.path = ltrim(n.runner_wake_stream, '/')
-         cross join lateral (select convert_to((n.notification_public || jsonb_build_object(
-                    'type', 'wake',
-                    'subscription_id', n.consumer_id,
-                    'stream', ltrim(n.notification_public ->> 'streamPath', '/'),
-                    'generation', n.epoch,
-                    'ts', floor(extract(epoch from p_now) * 1000)::bigint))::text, 'UTF8') as payload) b
-         where s.closed_at is null
+        select b.service_id, b.wake_id, b.stream_id, b.payload,
+               b.tail + sum(octet_length(b.payload)) over (partition by b.stream_id order by b.ord)::bigint as position
+          from (select n.service_id, n.wake_id, s.id as stream_id, s.tail, w.ord,
+                       convert_to((n.notification_public || jsonb_build_object(
+                            'type', 'wake',
+                            'subscription_id', n.consumer_id,
+                            'stream', ltrim(n.notification_public ->> 'streamPath', '/'),
+                            'generation', n.epoch,
+                            'ts', floor(extract(epoch from p_now) * 1000)::bigint))::text, 'UTF8') as payload
+                  from unnest(p_service_id, p_wakes) with ordinality as w (service_id, wake_id, ord)
+                  join wake_notifications n on n.service_id = w.service_id and n.wake_id = w.wake_id
+                  join streams s on s.service_id = n.service_id and s.path = ltrim(n.runner_wake_stream, '/')
+                 where s.closed_at is null
+                -- Keeps the planner from writing each payload twice.
+                offset 0) b
     ), moved as (
-        update streams s set tail = s.tail + e.bytes
-          from (select stream_id, sum(octet_length(payload))::bigint as bytes from entry group by stream_id) e
+        update streams s set tail = e.tail
+          from (select stream_id, max(position) as tail from entry group by stream_id) e
          where s.id = e.stream_id
-        returning s.id, s.tail, e.bytes
+        returning s.id, s.tail
     ), written as (
         insert into messages (stream_id, position, payload)
-        select e.stream_id, m.tail - m.bytes + e.rel, e.payload from entry e join moved m on m.id = e.stream_id
-        returning stream_id
+        select e.stream_id, e.position, e.payload from entry e
     ), marked as (
         update wake_notifications n
            set delivery_status = 'delivered', delivered_at = coalesce(n.delivered_at, p_now), attempts = n.attempts + 1,
-               runner_wake_stream_offset = _offset(m.tail - m.bytes + e.rel)
-          from entry e join moved m on m.id = e.stream_id
+               runner_wake_stream_offset = _offset(e.position)
+          from entry e
          where n.service_id = e.service_id and n.wake_id = e.wake_id
-        returning n.wake_id
     )
     select string_agg(m.id || ':' || m.tail || ':0', ',') into v_notices from moved m;
     if v_notices is not null then

@@ -39,7 +39,7 @@ begin
             return next;
             continue;
         end if;
-        v_c := _consumer_lock(v_in.consumer_id, false);
+        select * into v_c from consumers c where c.id = v_in.consumer_id for update skip locked;
         if v_c.id is null then
             outcome := 'retry';
             return next;
