@@ -417,6 +417,38 @@ func TestHeldRowsDelayNobodyElse(t *testing.T) {
 	}
 }
 
+// F16: a mutex row that stays locked costs its own callers a bounded wait and a
+// coded answer that says try again.
+func TestRowLockedForLong(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	e := r.woken("/chat/a")
+	g := r.acquire(e)
+	tx, err := r.db.Conn(t).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `select from rouse.consumers for update`); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	_, err = r.svc.Heartbeat(t.Context(), claims.HoldRequest{Service: 1, Token: g.HoldToken})
+	took := time.Since(began)
+	if info := problem.CodeOf(err).Info(); info.Status != 503 && info.Status != 504 || !info.Retryable {
+		t.Errorf("%v", err)
+	}
+	if took > 20*time.Second {
+		t.Errorf("took %v", took)
+	}
+	t.Logf("answered after %v: %v", took.Round(time.Millisecond), problem.CodeOf(err))
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.svc.Heartbeat(t.Context(), claims.HoldRequest{Service: 1, Token: g.HoldToken}); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
 // A call whose own data the database refuses fails alone.
 func TestPoisonedCallFailsAlone(t *testing.T) {
 	t.Parallel()

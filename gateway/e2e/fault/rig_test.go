@@ -108,6 +108,8 @@ func within(t *testing.T, limit time.Duration, what string, ok func() bool) time
 type world struct {
 	t        *testing.T
 	pg       *pgtest.Instance
+	dsn      string // as the gateways have it
+	proxy    *proxy // between them, if there is one
 	http     *http.Client
 	ports    [2]int
 	gateways [2]*process
@@ -120,7 +122,14 @@ type entity struct{ id, url, path, consumer string }
 
 func newWorld(t *testing.T, entities int) *world {
 	t.Helper()
+	return newWorldThrough(t, entities, func(w *world) string { return w.pg.DB.DSN })
+}
+
+// newWorldThrough lets the test say how the gateways reach the database.
+func newWorldThrough(t *testing.T, entities int, dsn func(*world) string) *world {
+	t.Helper()
 	w := &world{t: t, pg: pgtest.Server(t, pgtest.Options{}), http: wire.NewHTTP(10 * time.Second)}
+	w.dsn = dsn(w)
 	t.Cleanup(w.http.CloseIdleConnections)
 	for i := range w.gateways {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -152,7 +161,7 @@ func newWorld(t *testing.T, entities int) *world {
 func (w *world) startGateway(i int) {
 	w.t.Helper()
 	w.gateways[i] = launch(w.t, []string{
-		"ROUSE_DATABASE_URL=" + w.pg.DB.DSN, "ROUSE_KEYS=" + servertest.TestKeys, "ROUSE_INSECURE=true", "ROUSE_TYPE_SPAWN=all",
+		"ROUSE_DATABASE_URL=" + w.dsn, "ROUSE_KEYS=" + servertest.TestKeys, "ROUSE_INSECURE=true", "ROUSE_TYPE_SPAWN=all",
 		"ROUSE_LISTEN=127.0.0.1:" + strconv.Itoa(w.ports[i]), "ROUSE_LEASE_TTL=" + lease.String(), "ROUSE_OUTSTANDING_AFTER=2s",
 		"ROUSE_REAPER_PERIOD=100ms", "ROUSE_LOG_LEVEL=info", "ROUSE_POOL_SIZE=8",
 	}, "serve")
