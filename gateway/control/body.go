@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -70,6 +71,8 @@ func checkJSON(body []byte) error {
 	if !utf8.Valid(body) {
 		return badJSON("it is not valid UTF-8")
 	}
+	// A NUL can only be written as an escape.
+	nul := bytes.Contains(body, []byte(`\u0000`))
 	dec := jsontext.NewDecoder(bytes.NewReader(body))
 	if k := dec.PeekKind(); k != '{' && k != 0 {
 		return badJSON("it is not an object")
@@ -86,7 +89,7 @@ func checkJSON(body []byte) error {
 		case dec.StackDepth() > maxDepth:
 			return badJSON("it is nested too deeply")
 		}
-		if tok.Kind() == '"' && bytes.IndexByte([]byte(tok.String()), 0) >= 0 {
+		if nul && tok.Kind() == '"' && strings.IndexByte(tok.String(), 0) >= 0 {
 			return badJSON("a string holds a NUL character")
 		}
 		if dec.StackDepth() == 0 {
@@ -103,7 +106,7 @@ func checkJSON(body []byte) error {
 // which spell them otherwise are understood. A member whose new name is "" is
 // dropped. Giving both spellings is a duplicate key.
 func rename(body []byte, names map[string]string) ([]byte, error) {
-	if len(names) == 0 || bytes.Equal(body, emptyObject) {
+	if !mayHold(body, names) {
 		return body, nil
 	}
 	var m map[string]json.RawMessage
@@ -131,4 +134,17 @@ func rename(body []byte, names map[string]string) ([]byte, error) {
 		return body, nil
 	}
 	return json.Marshal(m)
+}
+
+// mayHold says that a body may hold one of the names as a member: it does not decode, so it can be wrong in one way only.
+func mayHold(body []byte, names map[string]string) bool {
+	if bytes.IndexByte(body, '\\') >= 0 {
+		return len(names) > 0 // a name can be spelled with escapes
+	}
+	for name := range names {
+		if bytes.Contains(body, []byte(`"`+name+`"`)) {
+			return true
+		}
+	}
+	return false
 }

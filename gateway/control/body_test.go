@@ -193,3 +193,25 @@ func TestSlowBodies(t *testing.T) {
 		t.Error("the connection stays open")
 	}
 }
+
+// Skipping the decoder for bodies without another spelling never changes what a body means.
+func TestRenameFindsEverySpelling(t *testing.T) {
+	t.Parallel()
+	names := map[string]string{"wake_id": "wakeId", "old": ""}
+	for body, want := range map[string]string{
+		`{"epoch":1}`:                 `{"epoch":1}`,
+		`{"wake_id":"x"}`:             `{"wakeId":"x"}`,
+		`{"w\u0061ke_id":"x"}`:        `{"wakeId":"x"}`,
+		`{"old":1,"a":2}`:             `{"a":2}`,
+		`{"a":{"wake_id":1}}`:         `{"a":{"wake_id":1}}`,
+		`{"a":"wake_id"}`:             `{"a":"wake_id"}`,
+		`{ "text" : "say \"old\"." }`: `{ "text" : "say \"old\"." }`,
+	} {
+		if got, err := rename([]byte(body), names); err != nil || string(got) != want {
+			t.Errorf("%s gave %s %v, want %s", body, got, err, want)
+		}
+	}
+	if got, err := rename([]byte(`{"wake_id":1}`), nil); err != nil || string(got) != `{"wake_id":1}` {
+		t.Errorf("without names: %s %v", got, err)
+	}
+}
