@@ -247,6 +247,7 @@ func (s *Service) hold(ctx context.Context, r HoldRequest, op store.ClaimOp) (st
 		return store.ClaimAnswer{}, refusal(r.Wire, store.ClaimAnswer{Outcome: "stale", Epoch: k.Epoch})
 	}
 	op.Service, op.ID, op.Consumer, op.Epoch, op.Wake = k.Service, k.Consumer, r.Consumer, k.Epoch, k.Wake
+	op.Proved = k.Purpose == Claim // not the taker's own: SQL says where that is enough
 	a, err := s.group.Do(ctx, op)
 	if err != nil {
 		return a, err
@@ -341,7 +342,7 @@ func refusal(w Wire, a store.ClaimAnswer) error {
 			return problem.New(problem.WakeCallbackNotFound, "There is no such wake.")
 		}
 		return problem.New(problem.NotFound, "There is no such consumer.")
-	case "wrong_consumer":
+	case "wrong_consumer", "not_holder":
 		return ErrToken
 	case "wrong_wake":
 		return problem.New(problem.InvalidRequest, "The consumer, the wake and the epoch named do not belong together.")

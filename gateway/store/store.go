@@ -32,12 +32,15 @@ type Options struct {
 	Pooled bool
 	// AcquireTimeout bounds the wait for a connection; zero means 5 s.
 	AcquireTimeout time.Duration
+	// CallTimeout bounds a call whose context has no deadline; zero means 15 s.
+	CallTimeout time.Duration
 }
 
 // Store calls the functions of schema rouse.
 type Store struct {
 	pool           *pgxpool.Pool
 	acquireTimeout time.Duration
+	callTimeout    time.Duration
 }
 
 // Open connects lazily: a database that is down now is reported by the calls,
@@ -77,7 +80,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.AcquireTimeout <= 0 {
 		o.AcquireTimeout = 5 * time.Second
 	}
-	return &Store{pool: pool, acquireTimeout: o.AcquireTimeout}, nil
+	if o.CallTimeout <= 0 {
+		o.CallTimeout = 15 * time.Second
+	}
+	return &Store{pool: pool, acquireTimeout: o.AcquireTimeout, callTimeout: o.CallTimeout}, nil
 }
 
 // Close ends all connections after their calls.
@@ -101,7 +107,13 @@ func (s *Store) Stat() (total, idle, acquired int32, waits int64) {
 
 // conn lends a connection with a bounded wait, so that an exhausted pool
 // answers 503 and never hangs.
-func (s *Store) conn(ctx context.Context, f func(*pgx.Conn) error) error {
+func (s *Store) conn(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
+	// A database that vanished without a word must not hold a caller for ever.
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.callTimeout)
+		defer cancel()
+	}
 	actx, cancel := context.WithTimeout(ctx, s.acquireTimeout)
 	c, err := s.pool.Acquire(actx)
 	cancel()
@@ -112,17 +124,17 @@ func (s *Store) conn(ctx context.Context, f func(*pgx.Conn) error) error {
 		return mapError(err)
 	}
 	defer c.Release()
-	return mapError(f(c.Conn()))
+	return mapError(f(ctx, c.Conn()))
 }
 
 // row runs a query that answers one row.
 func (s *Store) row(ctx context.Context, scan func(pgx.Row) error, sql string, args ...any) error {
-	return s.conn(ctx, func(c *pgx.Conn) error { return scan(c.QueryRow(ctx, sql, args...)) })
+	return s.conn(ctx, func(ctx context.Context, c *pgx.Conn) error { return scan(c.QueryRow(ctx, sql, args...)) })
 }
 
 // rows runs a query and hands each row to scan.
 func (s *Store) rows(ctx context.Context, scan func(pgx.Rows) error, sql string, args ...any) error {
-	return s.conn(ctx, func(c *pgx.Conn) error {
+	return s.conn(ctx, func(ctx context.Context, c *pgx.Conn) error {
 		rs, err := c.Query(ctx, sql, args...)
 		if err != nil {
 			return err

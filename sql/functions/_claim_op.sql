@@ -9,6 +9,7 @@
 -- this wake's claim token); acks; error.
 -- Beside the outcomes of the four decisions: not_found, busy (only without
 -- p_wait), runner_not_found, runner_disabled, runner_full, not_owner,
+-- not_holder (a claim token where a taker's own is needed),
 -- wrong_consumer (id and consumer disagree) and wrong_wake (the wake was never
 -- this consumer's).
 -- Locks in order: consumer, its runner (only to count claims), its streams.
@@ -167,6 +168,12 @@ begin
                               v_trusted, coalesce((p_op ->> 'proved')::boolean, false), v_now);
     end if;
 
+    if coalesce((p_op ->> 'proved')::boolean, false) and v_c.runner_id is not null then
+        -- Everybody who reads a wake stream has its claim tokens: there only
+        -- the taker's own token speaks for the claim.
+        v_a.outcome := 'not_holder';
+        return v_a;
+    end if;
     return case p_op ->> 'op'
         when 'heartbeat' then _claim_heartbeat(v_c, v_epoch, v_wake, v_now)
         when 'ack' then _claim_ack(v_c, v_epoch, v_wake, coalesce(p_op -> 'acks', '[]'), v_now, p_wait)

@@ -60,7 +60,9 @@ create or replace function rouse.claim_reap(p_limit integer)
 returns table (expired integer, redelivered integer, moved integer)
 language sql
 set search_path = rouse, pg_temp
+set lock_timeout = '5s'
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off

@@ -85,6 +85,7 @@ create or replace function rouse.delivery_result(
 language plpgsql
 set search_path = rouse, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off

@@ -35,6 +35,7 @@ returns table (service_id integer, service_name text, wake_id uuid, consumer_id 
 language sql
 set search_path = rouse, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off

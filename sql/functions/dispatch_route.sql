@@ -12,6 +12,7 @@ returns table (stream_id bigint, outcome text)
 language plpgsql
 set search_path = rouse, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
@@ -82,6 +83,7 @@ create or replace function rouse.dispatch_route(p_streams bigint[], p_positions 
 returns table (stream_id bigint, outcome text)
 language plpgsql
 set search_path = rouse, pg_temp
+set lock_timeout = '5s'
 as $$
 begin
     return query select * from _dispatch_route(p_streams, p_positions, null);

@@ -7,6 +7,7 @@ returns table (stream_id bigint, "position" bigint)
 language sql stable
 set search_path = rouse, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off

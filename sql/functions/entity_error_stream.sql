@@ -6,6 +6,7 @@ returns table (outcome text, stream_id bigint)
 language plpgsql
 set search_path = rouse, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 as $$
 declare

@@ -8,6 +8,7 @@ returns table (url text, status text, created_by text, type_name text, schema_re
 language plpgsql stable
 set search_path = rouse, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off

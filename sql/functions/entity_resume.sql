@@ -4,7 +4,9 @@
 create or replace function rouse.entity_resume(p_service_id integer, p_url text) returns text
 language plpgsql
 set search_path = rouse, pg_temp
+set lock_timeout = '5s'
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 as $$
 declare

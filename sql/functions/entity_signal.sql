@@ -8,7 +8,9 @@ create or replace function rouse.entity_signal(
 ) returns table (outcome text, txid bigint, previous_state text, new_state text, created_at timestamptz)
 language plpgsql
 set search_path = rouse, pg_temp
+set lock_timeout = '5s'
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 as $$
 declare

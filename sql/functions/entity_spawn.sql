@@ -17,7 +17,9 @@ create or replace function rouse.entity_spawn(
 ) returns table (outcome text, txid bigint, entity rouse.entities)
 language plpgsql
 set search_path = rouse, pg_temp
+set lock_timeout = '5s'
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 as $$
 declare

@@ -7,7 +7,9 @@ create or replace function rouse.entity_tag_put(
 ) returns table (outcome text, txid bigint, entity rouse.entities)
 language plpgsql
 set search_path = rouse, pg_temp
+set lock_timeout = '5s'
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 as $$
 declare
@@ -15,7 +17,9 @@ declare
     v_stream bigint;
     v_now    timestamptz;
 begin
-    -- Lock order: stream, then entity.
+    -- Lock order: consumer, stream, entity.
+    perform 1 from consumers c
+      where c.id = (select e.consumer_id from entities e where e.service_id = p_service_id and e.url = p_url) for update;
     select s.id into v_stream from streams s
      where s.service_id = p_service_id and s.path = substr(p_url, 2) || '/main' and s.kind = 'entity'
        for no key update;

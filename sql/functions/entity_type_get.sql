@@ -3,6 +3,7 @@ create or replace function rouse.entity_type_get(p_service_id integer, p_name te
 language plpgsql stable
 set search_path = rouse, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 begin
     return query

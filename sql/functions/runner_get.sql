@@ -5,6 +5,7 @@ returns table (runner rouse.runners, diagnostics rouse.runner_runtime_diagnostic
 language plpgsql stable
 set search_path = rouse, pg_temp
 set plan_cache_mode = force_generic_plan
+set jit = off
 as $$
 begin
     return query

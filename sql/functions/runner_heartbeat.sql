@@ -75,14 +75,21 @@ create or replace function rouse.runner_heartbeat(
     p_wake_stream_offset text, p_diagnostics jsonb
 ) returns table (outcome text, last_seen_at timestamptz, liveness_lease_expires_at timestamptz, lease_ms bigint,
                  wake_stream_offset text, diagnostics jsonb, redelivered integer)
-language sql
+language plpgsql
 set search_path = rouse, pg_temp
+set lock_timeout = '5s'
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
-    select * from _runner_heartbeat(p_service_id, p_runner_id, p_principal, p_trusted, p_lease_ms,
-                                    p_wake_stream_offset, p_diagnostics, clock_timestamp())
+begin
+    -- Lock first, so that the clock is read after any wait and no heartbeat
+    -- moves the lease back.
+    perform 1 from runner_runtime_diagnostics d where d.service_id = p_service_id and d.runner_id = p_runner_id for update;
+    return query select * from _runner_heartbeat(p_service_id, p_runner_id, p_principal, p_trusted, p_lease_ms,
+                                                 p_wake_stream_offset, p_diagnostics, clock_timestamp());
+end
 $$;
 comment on function rouse.runner_heartbeat(integer, text, text, boolean, bigint, text, jsonb) is 'Extends a runner''s liveness lease.';

@@ -8,7 +8,9 @@ create or replace function rouse.runner_register(
 ) returns table (outcome text, txid bigint, runner rouse.runners)
 language plpgsql
 set search_path = rouse, pg_temp
+set lock_timeout = '5s'
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 as $$
 declare

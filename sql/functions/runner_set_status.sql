@@ -6,7 +6,9 @@ create or replace function rouse.runner_set_status(
 ) returns table (outcome text, txid bigint)
 language plpgsql
 set search_path = rouse, pg_temp
+set lock_timeout = '5s'
 set plan_cache_mode = force_generic_plan
+set jit = off
 set enable_seqscan = off
 as $$
 declare
