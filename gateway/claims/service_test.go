@@ -76,8 +76,14 @@ type entity struct {
 // woken is an entity of kyle's with a waiting wake for runner mac.
 func (r *rig) woken(url string) entity {
 	r.t.Helper()
+	return r.spawned(url, `{"targets":[{"type":"runner","runnerId":"mac"}]}`)
+}
+
+// spawned is an entity of kyle's with a waiting wake.
+func (r *rig) spawned(url, policy string) entity {
+	r.t.Helper()
 	res, err := r.st.EntitySpawn(r.t.Context(), store.SpawnRequest{Service: 1, URL: url, Type: "chat", TypeRevision: 1, Principal: kyle,
-		Policy:  json.RawMessage(`{"targets":[{"type":"runner","runnerId":"mac"}]}`),
+		Policy:  json.RawMessage(policy),
 		Created: `{"headers":{"operation":"insert"},"type":"entity_created","key":"entity-created","value":{}}`})
 	if err != nil || res.Outcome != "spawned" {
 		r.t.Fatalf("spawn: %s %v", res.Outcome, err)
@@ -220,13 +226,14 @@ func TestTokenMatrixOfTheHolder(t *testing.T) {
 		"of another ring": {problem.ClaimTokenInvalid, func(q *claims.HoldRequest) {
 			q.Token = foreign.Mint(claims.Token{Purpose: claims.Hold, Service: 1, Consumer: e.consumer, Epoch: g.Epoch, Wake: g.WakeID})
 		}},
-		"in another service":       {problem.ClaimTokenInvalid, func(q *claims.HoldRequest) { q.Service = 2 }},
-		"another wake":             {problem.ClaimTokenInvalid, func(q *claims.HoldRequest) { q.Wake = h.WakeID }},
-		"another consumer":         {problem.ClaimTokenInvalid, func(q *claims.HoldRequest) { q.Consumer = other.name }},
-		"no such consumer":         {problem.ClaimTokenInvalid, func(q *claims.HoldRequest) { q.Consumer = "e_none" }},
-		"another consumer, write":  {problem.ClaimTokenInvalid, func(q *claims.HoldRequest) { q.Token, q.Consumer = g.WriteToken, other.name }},
-		"another epoch":            {problem.EpochStale, func(q *claims.HoldRequest) { q.Epoch = g.Epoch + 1 }},
-		"another epoch, to a peer": {problem.Fenced, func(q *claims.HoldRequest) { q.Epoch, q.Wire = g.Epoch+1, claims.Peer }},
+		"in another service":         {problem.ClaimTokenInvalid, func(q *claims.HoldRequest) { q.Service = 2 }},
+		"another wake":               {problem.ClaimTokenInvalid, func(q *claims.HoldRequest) { q.Wake = h.WakeID }},
+		"another consumer":           {problem.ClaimTokenInvalid, func(q *claims.HoldRequest) { q.Consumer = other.name }},
+		"no such consumer":           {problem.ClaimTokenInvalid, func(q *claims.HoldRequest) { q.Consumer = "e_none" }},
+		"another consumer, write":    {problem.ClaimTokenInvalid, func(q *claims.HoldRequest) { q.Token, q.Consumer = g.WriteToken, other.name }},
+		"another epoch":              {problem.EpochStale, func(q *claims.HoldRequest) { q.Epoch = g.Epoch + 1 }},
+		"another epoch, to a peer":   {problem.Fenced, func(q *claims.HoldRequest) { q.Epoch, q.Wire = g.Epoch+1, claims.Peer }},
+		"the wake's own claim token": {problem.ClaimTokenInvalid, func(q *claims.HoldRequest) { q.Token = r.svc.ClaimToken(1, g.Epoch, g.WakeID) }},
 		"minted for an epoch to come": {problem.EpochStale, func(q *claims.HoldRequest) {
 			q.Token = r.ts.Mint(claims.Token{Purpose: claims.Hold, Service: 1, Consumer: e.consumer, Epoch: g.Epoch + 1, Wake: g.WakeID})
 		}},
@@ -247,14 +254,12 @@ func TestTokenMatrixOfTheHolder(t *testing.T) {
 			t.Errorf("%s: a refused call changed something:\n%s\nwas\n%s", name, after, before)
 		}
 	}
-	// Hold, write and the wake's own claim token all speak for the holder, on
-	// either road (R7).
+	// Hold and write token speak for the holder, on either road (R7). The claim
+	// token does not: everybody who reads the wake stream has it.
 	for name, q := range map[string]claims.HoldRequest{
 		"hold":                 {Service: 1, Token: g.HoldToken},
 		"hold, all named":      {Service: 1, Token: g.HoldToken, Consumer: e.name, Wake: g.WakeID, Epoch: g.Epoch},
 		"write":                {Service: 1, Token: g.WriteToken},
-		"claim":                {Service: 1, Token: r.svc.ClaimToken(1, g.Epoch, g.WakeID)},
-		"claim, by the name":   {Service: 1, Token: r.svc.ClaimToken(1, g.Epoch, g.WakeID), Consumer: e.name},
 		"write, by the wake":   {Service: 1, Token: g.WriteToken, Wake: g.WakeID, Wire: claims.Peer},
 		"hold, by another one": {Service: 1, Token: r.ts.Mint(claims.Token{Purpose: claims.Hold, Service: 1, Consumer: e.consumer, Epoch: g.Epoch, Wake: g.WakeID})},
 	} {
@@ -266,7 +271,7 @@ func TestTokenMatrixOfTheHolder(t *testing.T) {
 	if _, err := r.svc.Release(t.Context(), claims.HoldRequest{Service: 1, Token: g.HoldToken}, []claims.Ack{{Path: "/" + e.path, Offset: r.tail(e)}}, nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, token := range []string{g.HoldToken, g.WriteToken, r.svc.ClaimToken(1, g.Epoch, g.WakeID)} {
+	for _, token := range []string{g.HoldToken, g.WriteToken} {
 		_, err := r.svc.Heartbeat(t.Context(), claims.HoldRequest{Service: 1, Token: token})
 		wantCode(t, "heartbeat after the end", err, problem.EpochStale)
 		_, err = r.svc.Heartbeat(t.Context(), claims.HoldRequest{Service: 1, Token: token, Wire: claims.Peer})
@@ -280,6 +285,32 @@ func TestTokenMatrixOfTheHolder(t *testing.T) {
 	wantCode(t, "the write token of a claim that ended", err, problem.EpochStale)
 	_, err = r.svc.Acquire(t.Context(), claims.AcquireRequest{Service: 1, Holder: kyle, Wake: g.WakeID, Token: r.svc.ClaimToken(1, g.Epoch, g.WakeID)})
 	wantCode(t, "the claim token of a wake that is over", err, problem.EpochStale)
+}
+
+// A pushed wake goes to one receiver: its claim token speaks for the claim too.
+func TestClaimTokenOfAPushedWake(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	e := r.spawned("/chat/hook", `{"targets":[{"type":"webhook","url":"https://hooks.example/"}]}`)
+	token := r.svc.ClaimToken(1, e.epoch, e.wake)
+	g, err := r.svc.Acquire(t.Context(), claims.AcquireRequest{Service: 1, Wake: e.wake, Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := claims.HoldRequest{Service: 1, Token: token, Wake: g.WakeID}
+	if l, err := r.svc.Heartbeat(t.Context(), q); err != nil || l.Epoch != g.Epoch {
+		t.Errorf("heartbeat: %+v %v", l, err)
+	}
+	if _, err := r.svc.Ack(t.Context(), q, []claims.Ack{{Path: e.path, Offset: r.tail(e)}}); err != nil {
+		t.Errorf("ack: %v", err)
+	}
+	for range 2 {
+		if out, err := r.svc.Release(t.Context(), q, nil, nil); err != nil || out.NextWake {
+			t.Errorf("release: %+v %v", out, err)
+		}
+	}
+	_, err = r.svc.Acquire(t.Context(), claims.AcquireRequest{Service: 1, Wake: e.wake, Token: token})
+	wantCode(t, "a wake that is over", err, problem.EpochStale)
 }
 
 // Decision 2: the holder's claim call answers its write token, the same bytes.
