@@ -81,7 +81,7 @@ func (s *Server) compose(ctx context.Context) error {
 	services := store.NewServices(db)
 	room := streams.New(ctx, streams.Config{
 		Store: streamsDatabase{db, services}, Appender: writer, Hub: hub, Auth: caller{chain}, RequireAuth: !s.Config.Insecure,
-		Tokens: mutex, ErrorStreams: errorStreams{db}, WakeDecorator: mutex.DecorateWake, PublicURL: s.Config.PublicURL,
+		Tokens: mutex, ErrorStreams: db, WakeDecorator: mutex.DecorateWake, PublicURL: s.Config.PublicURL,
 		MaxBodyBytes: int64(s.Config.MaxBodyBytes), LongPollTimeout: s.Config.LongPollTimeout, SSEMaxAge: s.Config.SSEMaxAge, Log: s.Log,
 	})
 	s.onDrain = append(s.onDrain, room.Drain)
@@ -185,21 +185,6 @@ func (c caller) Authenticate(r *http.Request, service int32) (streams.Caller, er
 		return streams.Caller{}, err
 	}
 	return streams.Caller{Principal: p.URL(), System: p.Trusted()}, nil
-}
-
-type errorStreams struct{ db *store.Store }
-
-func (e errorStreams) EnsureErrorStream(ctx context.Context, service int32, entityURL string) error {
-	outcome, err := e.db.EntityErrorStream(ctx, service, entityURL)
-	switch {
-	case err != nil:
-		return err
-	case outcome == "path_taken":
-		return problem.New(problem.StreamExists, "A plain stream lives where the entity's error stream belongs.")
-	case outcome == "not_found":
-		return problem.New(problem.StreamNotFound, "There is no such entity.")
-	}
-	return nil
 }
 
 // transports are the push transports of this gateway, by the type of target they serve.

@@ -269,11 +269,12 @@ func (s *Store) EntityResume(ctx context.Context, service int32, url string) (st
 	return outcome, err
 }
 
-// EntityErrorStream makes an entity's error stream at its first write:
-// created, exists, not_found or path_taken.
-func (s *Store) EntityErrorStream(ctx context.Context, service int32, url string) (string, error) {
-	var outcome string
+// EntityErrorStream makes an entity's error stream at its first write, for the
+// holder of the entity's live claim: created, exists, not_found, guarded,
+// token_stale, lease_expired or path_taken.
+func (s *Store) EntityErrorStream(ctx context.Context, service int32, url string, claim WriteClaim) (Outcome, error) {
+	var outcome Outcome
 	err := s.row(ctx, func(row pgx.Row) error { return row.Scan(&outcome) },
-		`select r.outcome from rouse.entity_error_stream($1, $2::text) r`, service, url)
+		`select r.outcome from rouse.entity_error_stream($1, $2::text, $3, $4, $5::uuid) r`, service, url, claim.ConsumerID, claim.Epoch, claim.WakeID)
 	return outcome, err
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -356,18 +355,43 @@ func TestTagsAreToldOnTheStreamAndWakeNobody(t *testing.T) {
 func TestErrorStreamIsMadeOnceAndBelongsToTheEntity(t *testing.T) {
 	t.Parallel()
 	s, db := controlStore(t)
-	mustSpawn(t, s, spawnRequest("/chat/e"))
+	claimed := func(url string, lease string) WriteClaim {
+		t.Helper()
+		e := mustSpawn(t, s, spawnRequest(url))
+		db.Exec(t, `update rouse.consumers set state = 'claimed', epoch = 3, wake_id = $2, due_at = now(), claimed_at = now(),
+			lease_expires_at = clock_timestamp() + $3::interval where id = $1`, e.ConsumerID, testWake, lease)
+		return WriteClaim{ConsumerID: e.ConsumerID, Epoch: 3, WakeID: testWake}
+	}
+	holder, other, late := claimed("/chat/e", "1 hour"), claimed("/chat/g", "1 hour"), claimed("/chat/h", "-1 ms")
+	stale, otherWake := holder, holder
+	stale.Epoch, otherWake.WakeID = 2, "018f0000-0000-7000-8000-000000000002"
+	for name, c := range map[string]struct {
+		url   string
+		claim WriteClaim
+		want  Outcome
+	}{
+		"another entity's holder": {"/chat/e", other, Guarded}, "an epoch that is over": {"/chat/e", stale, TokenStale},
+		"another wake": {"/chat/e", otherWake, TokenStale}, "a lease that ended": {"/chat/h", late, LeaseExpired},
+		"no entity": {"/chat/none", holder, NotFound}, "no claim at all": {"/chat/e", WriteClaim{WakeID: testWake}, Guarded},
+	} {
+		if o, err := s.EntityErrorStream(t.Context(), 1, c.url, c.claim); o != c.want || err != nil {
+			t.Errorf("%s: %s, %v", name, o, err)
+		}
+	}
+	if n := count(t, db, `select count(*) from rouse.streams where kind = 'error'`); n != 0 {
+		t.Fatalf("%d error streams were made for nobody", n)
+	}
 	var wg sync.WaitGroup
-	got := make([]string, 8)
+	got := make([]Outcome, 8)
 	for i := range got {
-		wg.Go(func() { got[i], _ = s.EntityErrorStream(t.Context(), 1, "/chat/e") })
+		wg.Go(func() { got[i], _ = s.EntityErrorStream(t.Context(), 1, "/chat/e", holder) })
 	}
 	wg.Wait()
 	made := 0
 	for _, o := range got {
-		if o == "created" {
+		if o == Created {
 			made++
-		} else if o != "exists" {
+		} else if o != Exists {
 			t.Errorf("outcome %s", o)
 		}
 	}
@@ -375,11 +399,10 @@ func TestErrorStreamIsMadeOnceAndBelongsToTheEntity(t *testing.T) {
 		where s.path = 'chat/e/error' and s.kind = 'error' and s.owner = $1 and s.is_json`, kyle); made != 1 || n != 1 {
 		t.Errorf("%d made, %d there", made, n)
 	}
-	if o, _ := s.EntityErrorStream(t.Context(), 1, "/chat/none"); o != "not_found" {
-		t.Error(o)
-	}
-	db.Exec(t, `insert into rouse.streams (service_id, path, content_type, is_json) values (1, 'chat/f/error', 'text/plain', false)`)
-	if o, _ := s.EntityErrorStream(context.Background(), 1, "/chat/f"); o != "path_taken" {
+	db.Exec(t, `insert into rouse.streams (service_id, path, content_type, is_json) values (1, 'chat/g/error', 'text/plain', false)`)
+	if o, _ := s.EntityErrorStream(t.Context(), 1, "/chat/g", other); o != PathTaken {
 		t.Error(o)
 	}
 }
+
+const testWake = "018f0000-0000-7000-8000-000000000001"

@@ -43,6 +43,7 @@ const (
 	Deleted          Outcome = "deleted"
 	Beyond           Outcome = "beyond"
 	Trimmed          Outcome = "trimmed"
+	PathTaken        Outcome = "path_taken"
 )
 
 // StreamMeta is what is known of a stream.

@@ -273,12 +273,16 @@ func guarded(t *testing.T, db *pgtest.DB) {
 func TestGuardedStreams(t *testing.T) {
 	t.Parallel()
 	made := make(chan string, 1)
+	answers := map[string]store.Outcome{"/chat/a": store.NotFound, "/chat/b": store.Guarded, "/chat/c": store.TokenStale, "/chat/d": store.LeaseExpired,
+		"/chat/e": store.PathTaken, "/chat/f": store.Created}
 	rig, db := start(t, func(c *streams.Config) {
 		c.Auth, c.Tokens = people{}, tokens{wake}
-		c.ErrorStreams = ensure(func(ctx context.Context, service int32, url string) error {
+		c.ErrorStreams = ensure(func(url string, claim store.WriteClaim) (store.Outcome, error) {
 			made <- url
-			_, err := c.Store.StreamCreate(ctx, store.CreateRequest{Service: service, Path: "other", ContentType: jsonT, Count: 1})
-			return err
+			if claim != (store.WriteClaim{ConsumerID: 1, Epoch: 3, WakeID: wake}) {
+				t.Errorf("the claim %+v makes it", claim)
+			}
+			return answers[url], nil
 		})
 		c.WakeDecorator = func(_ int32, name string, entry []byte) []byte {
 			return append(append([]byte(`{"service":"`+name+`","entry":`), entry...), '}')
@@ -325,9 +329,18 @@ func TestGuardedStreams(t *testing.T) {
 	}
 
 	do(t, "POST", errs, "{}", ct, jsonT).want(t, 404, problem.StreamNotFound)
-	do(t, "POST", errs, "{}", ct, jsonT, "Electric-Claim-Token", "rouse_wt_1_3").want(t, 404, problem.StreamNotFound)
-	if got := <-made; got != "/chat/a" {
-		t.Fatalf("the error stream of %q was asked for", got)
+	for url, refusal := range map[string]struct {
+		status int
+		code   problem.Code
+	}{
+		"/chat/a": {404, problem.StreamNotFound}, "/chat/b": {401, problem.Unauthorized}, "/chat/c": {401, problem.Unauthorized},
+		"/chat/d": {401, problem.Unauthorized}, "/chat/e": {409, problem.StreamExists},
+		"/chat/f": {404, problem.StreamNotFound}, // said to be made, but is not there
+	} {
+		do(t, "POST", rig.URL+url+"/error", "{}", ct, jsonT, "Electric-Claim-Token", "rouse_wt_1_3").want(t, refusal.status, refusal.code)
+		if got := <-made; got != url {
+			t.Fatalf("the error stream of %q was asked for, not %q", got, url)
+		}
 	}
 
 	db.Exec(t, `select rouse._stream_push(id, '{"headers":{"operation":"insert"},"wake":1}', false) from rouse.streams where kind = 'wake'`)
@@ -347,10 +360,10 @@ func TestGuardedStreams(t *testing.T) {
 	}
 }
 
-type ensure func(context.Context, int32, string) error
+type ensure func(string, store.WriteClaim) (store.Outcome, error)
 
-func (f ensure) EnsureErrorStream(ctx context.Context, service int32, url string) error {
-	return f(ctx, service, url)
+func (f ensure) EntityErrorStream(_ context.Context, _ int32, url string, claim store.WriteClaim) (store.Outcome, error) {
+	return f(url, claim)
 }
 
 func TestRequireAuthAsksForPlainStreamsToo(t *testing.T) {

@@ -50,7 +50,8 @@ type WriteTokens interface {
 	VerifyWrite(token string) (consumerID, epoch int64, wakeID string, err error)
 }
 
-// ErrorStreams makes an entity's error stream at its first write.
+// ErrorStreams makes an entity's error stream at its holder's first write;
+// *store.Store does.
 type ErrorStreams interface {
-	EnsureErrorStream(ctx context.Context, service int32, entityURL string) error
+	EntityErrorStream(ctx context.Context, service int32, entityURL string, claim store.WriteClaim) (store.Outcome, error)
 }

@@ -246,10 +246,12 @@ func (h *Handler) append(q *request) error {
 	res, err := h.Appender.Append(ctx, item)
 	if err == nil && res.Outcome == store.NotFound && item.Claim != nil && h.ErrorStreams != nil {
 		if url, ok := strings.CutSuffix(q.path.Name, "/error"); ok {
-			if err := h.ErrorStreams.EnsureErrorStream(q.http.Context(), q.service, "/"+url); err != nil {
+			if res.Outcome, err = h.ErrorStreams.EntityErrorStream(ctx, q.service, "/"+url, *item.Claim); err != nil {
 				return err
 			}
-			res, err = h.Appender.Append(ctx, item)
+			if res.Outcome == store.Created || res.Outcome == store.Exists {
+				res, err = h.Appender.Append(ctx, item)
+			}
 		}
 	}
 	if err != nil {
@@ -266,6 +268,8 @@ func answerAppend(w http.ResponseWriter, item *store.AppendItem, res *store.Appe
 		return problem.New(problem.StreamNotFound, "There is no stream at this path.")
 	case store.Gone:
 		return problem.New(problem.StreamGone, "The stream was deleted.")
+	case store.PathTaken:
+		return problem.New(problem.StreamExists, "A plain stream lives where the entity's error stream belongs.")
 	case store.Closed:
 		setTail(hd, res.Position, true)
 		return problem.New(problem.StreamClosed, "The stream is closed; nothing can be appended.")

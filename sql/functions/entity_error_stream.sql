@@ -1,7 +1,9 @@
 -- entity_error_stream: makes the entity's error stream (RFC streams.error) at
--- its first write; calling it again is harmless. It belongs to the entity's
--- mutex and owner. Outcomes: created, exists, not_found, path_taken.
-create or replace function rouse.entity_error_stream(p_service_id integer, p_url text)
+-- its first write, for the holder of the entity's live claim and nobody else;
+-- calling it again is harmless. The stream belongs to the entity's mutex and
+-- owner. Outcomes: created, exists, not_found (no such entity), guarded
+-- (another entity's claim), token_stale, lease_expired, path_taken.
+create or replace function rouse.entity_error_stream(p_service_id integer, p_url text, p_consumer_id bigint, p_epoch bigint, p_wake_id uuid)
 returns table (outcome text, stream_id bigint)
 language plpgsql
 set search_path = rouse, pg_temp
@@ -9,19 +11,26 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
 as $$
+#variable_conflict use_column
 declare
-    v_entity entities;
-    v_id     bigint;
-    v_kind   text;
+    v_entity   entities;
+    v_consumer consumers;
+    v_id       bigint;
+    v_fence    text;
 begin
-    select s.id, s.kind into v_id, v_kind from streams s where s.service_id = p_service_id and s.path = substr(p_url, 2) || '/error';
-    if found then
-        return query select case when v_kind = 'error' then 'exists' else 'path_taken' end, v_id;
-        return;
-    end if;
     select * into v_entity from entities e where e.service_id = p_service_id and e.url = p_url;
     if not found then
         return query select 'not_found', null::bigint;
+        return;
+    elsif v_entity.consumer_id <> p_consumer_id then
+        return query select 'guarded', null::bigint;
+        return;
+    end if;
+    perform set_config('lock_timeout', '5000', true);
+    select * into v_consumer from consumers c where c.id = p_consumer_id for update;
+    v_fence := _claim_fence(v_consumer, p_epoch, p_wake_id, clock_timestamp());
+    if v_fence is distinct from 'ok' then
+        return query select case v_fence when 'lease_expired' then 'lease_expired' else 'token_stale' end, null::bigint;
         return;
     end if;
     insert into streams (service_id, path, kind, owner, content_type, is_json, consumer_id)
@@ -37,4 +46,4 @@ begin
       from streams s where s.service_id = p_service_id and s.path = substr(p_url, 2) || '/error';
 end
 $$;
-comment on function rouse.entity_error_stream(integer, text) is 'Makes an entity''s error stream at its first write.';
+comment on function rouse.entity_error_stream(integer, text, bigint, bigint, uuid) is 'Makes an entity''s error stream at its holder''s first write.';

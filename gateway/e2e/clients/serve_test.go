@@ -149,6 +149,32 @@ func TestErrorStream(t *testing.T) {
 	if st := write(mallory, "rouse_wt_junk"); st != 404 {
 		t.Errorf("junk before the first write: %d", st)
 	}
+	// Nor by the holder of another entity, whose token is as good as any there.
+	if r, err := mallory.RegisterRunnerWithResponse(ctx, nil, client.RunnerRegister{ID: "pc", Label: "PC"}); err != nil || r.JSON201 == nil {
+		t.Fatal(err)
+	}
+	own := &client.DispatchPolicy{Targets: []client.DispatchTarget{{Type: "runner", RunnerID: ptr("pc")}}}
+	if r, err := mallory.SpawnEntityWithResponse(ctx, "chat", "2", nil, client.SpawnRequest{DispatchPolicy: own}); err != nil || r.JSON201 == nil {
+		t.Fatalf("%v %s", err, r.Body)
+	}
+	if _, err := mallory.SendToEntityWithResponse(ctx, "chat", "2", nil, client.SendRequest{Payload: []byte(`1`)}); err != nil {
+		t.Fatal(err)
+	}
+	f, _ := mallory.wake("runners/pc/wake", "-1")
+	foreign, err := mallory.ClaimForRunnerWithResponse(ctx, "pc", nil, client.RunnerClaim{WakeID: &f.WakeID})
+	if err != nil || foreign.JSON200 == nil {
+		t.Fatalf("%v %s", err, foreign.Body)
+	}
+	errorStreams := func() (n int) {
+		t.Helper()
+		if err := in.DB.Conn(t).QueryRow(ctx, `select count(*) from rouse.streams where kind = 'error'`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if st, n := write(mallory, *foreign.JSON200.WriteToken), errorStreams(); st != 401 || n != 0 {
+		t.Errorf("a foreign holder before the first write: %d, and %d error streams are there", st, n)
+	}
 	for range 2 {
 		if st := write(kyle, *c.JSON200.WriteToken); st >= 300 {
 			t.Fatalf("the holder: %d", st)
@@ -156,6 +182,9 @@ func TestErrorStream(t *testing.T) {
 	}
 	if st := write(mallory, "rouse_wt_junk"); st != 401 {
 		t.Errorf("junk: %d", st)
+	}
+	if st, n := write(mallory, *foreign.JSON200.WriteToken), errorStreams(); st != 401 || n != 1 {
+		t.Errorf("a foreign holder: %d, and %d error streams are there", st, n)
 	}
 	if r, err := kyle.ReadStreamWithResponse(ctx, "chat/1/error", nil); err != nil || strings.Count(string(r.Body), "exit 1") != 2 {
 		t.Errorf("%v %s", err, r.Body)
