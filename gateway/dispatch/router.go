@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/feed"
+	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -90,6 +91,9 @@ func (r *Router) Gap(_ context.Context, reason feed.GapReason) {
 func (r *Router) route(ctx context.Context, at []store.StreamAt) error {
 	start := time.Now()
 	got, err := r.db.DispatchRoute(ctx, at)
+	if err != nil && problem.CodeOf(err) == problem.Internal || store.IsDataError(err) {
+		return r.routeAlone(ctx, at, err)
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			r.log.Warn("routing failed; trying again", "code", "ROUTE_FAILED", "err", err)
@@ -107,6 +111,23 @@ func (r *Router) route(ctx context.Context, at []store.StreamAt) error {
 			r.again(g.Stream, position[g.Stream])
 		} else {
 			r.done(g.Stream, position[g.Stream])
+		}
+	}
+	return nil
+}
+
+// routeAlone finds the stream that makes a whole call fail, which no retry of
+// the call can mend, so that it does not keep the others from being woken.
+func (r *Router) routeAlone(ctx context.Context, at []store.StreamAt, cause error) error {
+	if len(at) == 1 {
+		r.metrics.routed.WithLabelValues("poisoned").Inc()
+		r.log.Error("a stream cannot be routed; its owner is not woken", "code", "ROUTE_POISONED", "stream_id", at[0].Stream, "err", cause)
+		r.done(at[0].Stream, at[0].Position)
+		return nil
+	}
+	for _, half := range [][]store.StreamAt{at[:len(at)/2], at[len(at)/2:]} {
+		if err := r.route(ctx, half); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -2,11 +2,13 @@ package dispatch
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/feed"
+	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -41,6 +43,50 @@ func TestBigBatchesAreCut(t *testing.T) {
 	d.Router().Notices(t.Context(), feed.NewBatch(0, notices(2*routeBatch+1, feed.Actionable), nil))
 	if len(db.routed) != 3 || len(db.routed[0]) != routeBatch || len(db.routed[2]) != 1 {
 		t.Errorf("%d calls", len(db.routed))
+	}
+}
+
+// A stream that makes every call with it fail keeps no other from being woken,
+// neither from the log nor from the scan.
+func TestAPoisonedStreamIsRoutedAlone(t *testing.T) {
+	t.Parallel()
+	const poison = 3
+	var confirmed atomic.Int32
+	db := &fakeDB{route: func(_ int, at []store.StreamAt) ([]store.Routed, error) {
+		for _, a := range at {
+			if a.Stream == poison {
+				return nil, problem.New(problem.Internal, "x")
+			}
+		}
+		return outcomes("minted", at), nil
+	}, scan: func(_ int, after int64, _ int) ([]store.StreamAt, error) {
+		if after >= poison {
+			return nil, nil
+		}
+		return []store.StreamAt{{Stream: 1, Position: 1}, {Stream: 2, Position: 1}, {Stream: poison, Position: 1}}, nil
+	}}
+	d := running(t, Config{}, Deps{DB: db})
+	d.Router().Notices(t.Context(), feed.NewBatch(0, notices(7, feed.Actionable), func() { confirmed.Add(1) }))
+	if _, err := d.router.scan(t.Context()); err != nil {
+		t.Error(err)
+	}
+	woken := map[int64]int{}
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	for _, call := range db.routed {
+		for _, a := range call {
+			if len(call) == 1 || !slices.ContainsFunc(call, func(x store.StreamAt) bool { return x.Stream == poison }) {
+				woken[a.Stream]++
+			}
+		}
+	}
+	for id := int64(1); id <= 7; id++ {
+		if woken[id] == 0 {
+			t.Errorf("stream %d was not routed by a call that could succeed", id)
+		}
+	}
+	if confirmed.Load() != 1 {
+		t.Error("the log is held for a stream that can never be routed")
 	}
 }
 

@@ -1,8 +1,9 @@
 -- _claim_reap, claim_reap: looks at consumers that are due, at a chosen time.
 -- A lapsed lease ends (status expired) and mints the next wake; a lease that
 -- was extended meanwhile moves its due time; a runner's wake that nobody
--- claimed is delivered again, the same wake, while the runner is online. Rows
--- that somebody else holds are passed over until the next round.
+-- claimed is delivered again, the same wake, while the runner is online and
+-- enabled, after a time that doubles with each telling beyond the third, up to
+-- 32 times the first. Rows that somebody else holds are passed over until the next round.
 create or replace function rouse._claim_reap(p_limit integer, p_now timestamptz)
 returns table (expired integer, redelivered integer, moved integer)
 language plpgsql
@@ -11,6 +12,7 @@ as $$
 declare
     v_c        consumers;
     v_wake     uuid;
+    v_wait     interval;
     v_services integer[] := '{}';
     v_wakes    uuid[] := '{}';
 begin
@@ -35,13 +37,18 @@ begin
             -- A push transport's schedule lives in wake_notifications.
             update consumers c set due_at = 'infinity' where c.id = v_c.id;
             moved := moved + 1;
-        elsif v_c.told_at + make_interval(secs => v_c.wake_ttl_ms / 1000.0) > p_now then
-            update consumers c set due_at = v_c.told_at + make_interval(secs => c.wake_ttl_ms / 1000.0) where c.id = v_c.id;
-            moved := moved + 1;
         else
+            select make_interval(secs => v_c.wake_ttl_ms / 1000.0 * (1 << least(greatest(n.attempts - 3, 0), 5))) into v_wait
+              from wake_notifications n where n.wake_id = v_c.wake_id;
+            if v_c.told_at + v_wait > p_now then
+                update consumers c set due_at = v_c.told_at + v_wait where c.id = v_c.id;
+                moved := moved + 1;
+                continue;
+            end if;
             update consumers c set told_at = p_now, due_at = p_now + make_interval(secs => c.wake_ttl_ms / 1000.0) where c.id = v_c.id;
-            if exists (select from runner_runtime_diagnostics r
-                        where r.service_id = v_c.service_id and r.runner_id = v_c.runner_id and r.liveness_lease_expires_at > p_now) then
+            if exists (select from runner_runtime_diagnostics d join runners r on r.service_id = d.service_id and r.id = d.runner_id
+                        where d.service_id = v_c.service_id and d.runner_id = v_c.runner_id and d.liveness_lease_expires_at > p_now
+                          and r.admin_status = 'enabled') then
                 redelivered := redelivered + 1;
                 v_services := v_services || v_c.service_id;
                 v_wakes := v_wakes || v_c.wake_id;

@@ -22,6 +22,10 @@ begin
     ), noted as (
         insert into delivery_attempts (service_id, wake_id, attempt, transport, started_at)
         select t.service_id, t.wake_id, t.attempts, t.target_type, p_now from taken t
+    ), forgotten as (
+        -- A receiver that is dead for weeks leaves its last attempts only.
+        delete from delivery_attempts a using taken t
+         where a.service_id = t.service_id and a.wake_id = t.wake_id and a.attempt <= t.attempts - 20
     )
     select t.service_id, s.name, t.wake_id, t.c_id, t.consumer_id, t.epoch, t.attempts, t.target, t.notification_public, t.lease_ttl_ms
       from taken t join services s on s.id = t.service_id;

@@ -57,7 +57,9 @@ begin
         elsif v_c.state = 'idle' then
             v_wake := _wake_mint(v_c, 'message_received', v_now);
             if v_wake is null then
+                -- The policy never changes: the scan need not come back for this.
                 outcome := 'no_target';
+                update streams s set pending = false where s.id = v_in.id and s.pending and s.actionable = v_s.actionable;
             else
                 outcome := 'minted';
                 v_services := v_services || v_c.service_id;
@@ -71,6 +73,16 @@ begin
                    pending_reason = 'message_received', pending_since = coalesce(d.pending_since, v_now),
                    updated_at = v_now
              where d.service_id = v_c.service_id and d.entity_url = v_c.entity_url;
+            if v_c.state = 'waking' and v_c.runner_id is null then
+                -- A receiver that refused the wake for good is asked once more
+                -- for each new message: the refusal may have been mended.
+                update wake_notifications n set delivery_status = 'queued', next_attempt_at = v_now
+                 where n.wake_id = v_c.wake_id and n.delivery_status = 'failed';
+                if found then
+                    v_services := v_services || v_c.service_id;
+                    v_wakes := v_wakes || v_c.wake_id;
+                end if;
+            end if;
         end if;
         return next;
     end loop;

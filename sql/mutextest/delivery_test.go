@@ -209,8 +209,13 @@ func TestDeliveryPermanent(t *testing.T) {
 	r.after(24 * time.Hour)
 	equal(t, "due", len(r.take(10)), 0)
 	equal(t, "reap", r.reap(), reaped{})
+	// A new message asks the receiver once more.
 	r.push(e)
 	equal(t, "route", r.route(e), "coalesced")
+	again := r.take(10)
+	equal(t, "asked again", len(again), 1)
+	equal(t, "the same wake", again[0].Wake, d.Wake)
+	equal(t, "became", r.result(again[0], "permanent", 0), "failed")
 	r.hold()
 	// The wake can still be claimed by whoever has its token.
 	r.want("granted", op{"op": "acquire", "wake": d.Wake, "holder": "claim-token", "proved": true})

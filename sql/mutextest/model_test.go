@@ -272,7 +272,7 @@ func (m *model) reap(now time.Time) (x reaped) {
 		case e.lapsed(now):
 			m.end(e, "expired", now)
 			x.Expired++
-		case e.state == "waking" && !e.webhook && !e.told.Add(wakeTTL).After(now):
+		case e.state == "waking" && !e.webhook && !e.told.Add(wakeTTL<<min(max(e.wake().attempts-3, 0), 5)).After(now):
 			e.told = now
 			if m.alive.After(now) {
 				e.wake().attempts++
@@ -308,6 +308,9 @@ func (m *model) route(e *modelEntity, now time.Time) string {
 	case e.state == "idle":
 		m.mint(e, now)
 		return "minted"
+	}
+	if w := e.wake(); e.webhook && e.state == "waking" && w.delivery == "failed" {
+		w.delivery, w.next = "queued", &now
 	}
 	return "coalesced"
 }
