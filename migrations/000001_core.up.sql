@@ -120,7 +120,7 @@ begin
     end if;
 end
 $$;
-comment on table rouse.messages is 'One append, one row; position = bytes of the stream up to and including this append. JSON arrays are stored flattened: messages joined by commas, count of them.';
+comment on table rouse.messages is 'A row holds what one append brought. position counts the stream''s bytes through the end of it. A JSON array becomes its elements, joined by commas; count says how many.';
 comment on column rouse.messages.stamps is 'Byte positions in payload right after "headers":{ of State Protocol messages, where a read splices in their offset.';
 
 create table rouse.producers (

@@ -94,6 +94,7 @@ CREATE FUNCTION rouse._claim_apply(p_ops jsonb, p_wait boolean, p_now timestamp 
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
@@ -183,6 +184,7 @@ CREATE FUNCTION rouse._dispatch_route(p_streams bigint[], p_positions bigint[], 
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
@@ -368,16 +370,13 @@ COMMENT ON FUNCTION rouse._txid() IS 'The 32-bit transaction id that a change fe
 CREATE FUNCTION rouse._wake_mint(p_consumer rouse.consumers, p_reason text, p_now timestamp with time zone) RETURNS uuid
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse._wake_mint(p_consumer rouse.consumers, p_reason text, p_now timestamp with time zone) IS 'Makes the next wake of an idle consumer under its row lock.';
-
-CREATE FUNCTION rouse._wake_notification(p_consumer rouse.consumers, p_wake_id uuid, p_epoch bigint, p_reason text) RETURNS jsonb
-    LANGUAGE … STABLE
-    SET search_path TO 'rouse', 'pg_temp'
-    AS …;
-
-COMMENT ON FUNCTION rouse._wake_notification(p_consumer rouse.consumers, p_wake_id uuid, p_epoch bigint, p_reason text) IS 'The redacted notification of a wake.';
 
 CREATE FUNCTION rouse._wake_publish(p_service_id integer[], p_wakes uuid[], p_now timestamp with time zone) RETURNS void
     LANGUAGE …
@@ -450,7 +449,9 @@ COMMENT ON FUNCTION rouse.claim_heartbeat(p_service_id integer, p_consumer text,
 CREATE FUNCTION rouse.claim_reap(p_limit integer) RETURNS TABLE(expired integer, redelivered integer, moved integer)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
@@ -476,6 +477,7 @@ CREATE FUNCTION rouse.delivery_result(p_service_id integer, p_wake_id uuid, p_at
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
@@ -488,6 +490,7 @@ CREATE FUNCTION rouse.delivery_take(p_limit integer) RETURNS TABLE(service_id in
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
@@ -498,6 +501,7 @@ COMMENT ON FUNCTION rouse.delivery_take(p_limit integer) IS 'Lends due wakes to 
 CREATE FUNCTION rouse.dispatch_route(p_streams bigint[], p_positions bigint[]) RETURNS TABLE(stream_id bigint, outcome text)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
     AS …;
 
 COMMENT ON FUNCTION rouse.dispatch_route(p_streams bigint[], p_positions bigint[]) IS 'Wakes the owners of streams that got actionable appends.';
@@ -506,6 +510,7 @@ CREATE FUNCTION rouse.dispatch_scan(p_after bigint, p_limit integer) RETURNS TAB
     LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
@@ -723,19 +728,21 @@ CREATE FUNCTION rouse.entity_display_get(p_service_id integer, p_url text) RETUR
 
 COMMENT ON FUNCTION rouse.entity_display_get(p_service_id integer, p_url text) IS 'What a UI says about one entity.';
 
-CREATE FUNCTION rouse.entity_error_stream(p_service_id integer, p_url text) RETURNS TABLE(outcome text, stream_id bigint)
+CREATE FUNCTION rouse.entity_error_stream(p_service_id integer, p_url text, p_consumer_id bigint, p_epoch bigint, p_wake_id uuid) RETURNS TABLE(outcome text, stream_id bigint)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     AS …;
 
-COMMENT ON FUNCTION rouse.entity_error_stream(p_service_id integer, p_url text) IS 'Makes an entity''s error stream at its first write.';
+COMMENT ON FUNCTION rouse.entity_error_stream(p_service_id integer, p_url text, p_consumer_id bigint, p_epoch bigint, p_wake_id uuid) IS 'Makes an entity''s error stream at its holder''s first write.';
 
 CREATE FUNCTION rouse.entity_gate(p_service_id integer[], p_url text[], p_type text[]) RETURNS TABLE(url text, status text, created_by text, type_name text, schema_revision integer, inbox_schemas jsonb, type_exists boolean)
     LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
@@ -747,6 +754,7 @@ CREATE FUNCTION rouse.entity_get(p_service_id integer, p_url text) RETURNS SETOF
     LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_get(p_service_id integer, p_url text) IS 'Looks an entity up by url.';
@@ -762,7 +770,9 @@ COMMENT ON FUNCTION rouse.entity_list(p_service_id integer, p_principal text, p_
 CREATE FUNCTION rouse.entity_resume(p_service_id integer, p_url text) RETURNS text
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     AS …;
 
@@ -771,7 +781,9 @@ COMMENT ON FUNCTION rouse.entity_resume(p_service_id integer, p_url text) IS 'Le
 CREATE FUNCTION rouse.entity_signal(p_service_id integer, p_url text, p_principal text, p_signal text, p_key text, p_reason text, p_payload jsonb) RETURNS TABLE(outcome text, txid bigint, previous_state text, new_state text, created_at timestamp with time zone)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     AS …;
 
@@ -780,16 +792,32 @@ COMMENT ON FUNCTION rouse.entity_signal(p_service_id integer, p_url text, p_prin
 CREATE FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean, p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb, p_created text, p_message text, p_lease_ms integer DEFAULT 30000, p_wake_ms integer DEFAULT 30000) RETURNS TABLE(outcome text, txid bigint, entity rouse.entities)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean, p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb, p_created text, p_message text, p_lease_ms integer, p_wake_ms integer) IS 'Makes an entity with its stream, mutex, cursor and dispatch state in one transaction.';
 
+CREATE FUNCTION rouse.entity_state_gate(p_service_id integer[], p_url text[], p_known text[]) RETURNS TABLE(consumer_id bigint, version text, state_schemas jsonb)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_state_gate(p_service_id integer[], p_url text[], p_known text[]) IS 'Mutex and state schemas of many entities.';
+
 CREATE FUNCTION rouse.entity_tag_put(p_service_id integer, p_url text, p_principal text, p_key text, p_value text, p_event text) RETURNS TABLE(outcome text, txid bigint, entity rouse.entities)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     AS …;
 
@@ -826,6 +854,7 @@ CREATE FUNCTION rouse.entity_type_get(p_service_id integer, p_name text) RETURNS
     LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_type_get(p_service_id integer, p_name text) IS 'Looks an entity type up by name.';
@@ -890,6 +919,7 @@ CREATE FUNCTION rouse.runner_get(p_service_id integer, p_id text) RETURNS TABLE(
     LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse.runner_get(p_service_id integer, p_id text) IS 'A runner with its liveness and active claims.';
@@ -904,7 +934,9 @@ COMMENT ON FUNCTION rouse.runner_health(p_service_id integer, p_id text) IS 'Wha
 CREATE FUNCTION rouse.runner_heartbeat(p_service_id integer, p_runner_id text, p_principal text, p_trusted boolean, p_lease_ms bigint, p_wake_stream_offset text, p_diagnostics jsonb) RETURNS TABLE(outcome text, last_seen_at timestamp with time zone, liveness_lease_expires_at timestamp with time zone, lease_ms bigint, wake_stream_offset text, diagnostics jsonb, redelivered integer)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
@@ -922,7 +954,9 @@ COMMENT ON FUNCTION rouse.runner_list(p_service_id integer, p_owner text, p_afte
 CREATE FUNCTION rouse.runner_register(p_service_id integer, p_id text, p_principal text, p_system boolean, p_owner text, p_label text, p_kind text, p_admin_status text, p_sandbox_profiles jsonb, p_capacity integer) RETURNS TABLE(outcome text, txid bigint, runner rouse.runners)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     AS …;
 
@@ -931,7 +965,9 @@ COMMENT ON FUNCTION rouse.runner_register(p_service_id integer, p_id text, p_pri
 CREATE FUNCTION rouse.runner_set_status(p_service_id integer, p_id text, p_principal text, p_system boolean, p_admin_status text) RETURNS TABLE(outcome text, txid bigint)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
     SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     SET enable_seqscan TO 'off'
     AS …;
 
@@ -1016,6 +1052,16 @@ CREATE FUNCTION rouse.stream_touch(p_stream_id bigint) RETURNS boolean
 
 COMMENT ON FUNCTION rouse.stream_touch(p_stream_id bigint) IS 'Extends the life of a stream with a time-to-live.';
 
+CREATE FUNCTION rouse.stream_writable(p_service_id integer, p_path text, p_consumer_id bigint, p_epoch bigint, p_wake_id uuid) RETURNS TABLE(outcome text, tail bigint)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.stream_writable(p_service_id integer, p_path text, p_consumer_id bigint, p_epoch bigint, p_wake_id uuid) IS 'Whether a claim may append to a stream now.';
+
 CREATE FUNCTION rouse.user_seen(p_service_id integer, p_id text, p_display_name text, p_email text, p_avatar_url text, p_auth_provider text, p_auth_subject text) RETURNS boolean
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -1066,7 +1112,7 @@ CREATE TABLE rouse.messages (
 WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_insert_scale_factor='0.1');
 ALTER TABLE ONLY rouse.messages ALTER COLUMN payload SET COMPRESSION lz4;
 
-COMMENT ON TABLE rouse.messages IS 'One append, one row; position = bytes of the stream up to and including this append. JSON arrays are stored flattened: messages joined by commas, count of them.';
+COMMENT ON TABLE rouse.messages IS 'A row holds what one append brought. position counts the stream''s bytes through the end of it. A JSON array becomes its elements, joined by commas; count says how many.';
 
 COMMENT ON COLUMN rouse.messages.stamps IS 'Byte positions in payload right after "headers":{ of State Protocol messages, where a read splices in their offset.';
 

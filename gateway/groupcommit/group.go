@@ -1,6 +1,6 @@
-// Package groupcommit lets concurrent calls share database transactions: calls
-// that arrive while a batch is in the database ride in the next one. There is
-// no timer, so an idle group adds no latency.
+// Package groupcommit lets concurrent calls share database transactions: while
+// one batch is under way, the calls that come in gather into the one after it.
+// Nothing waits for a clock, so an idle group adds no latency.
 //
 // It promises first-in-first-out order for each key, an answer or an error for
 // every call, bounded memory, and that a member whose row somebody else holds
