@@ -60,9 +60,11 @@ var invariants = []struct{ name, sql string }{
 		     or (e.status = 'paused') <> c.paused and e.status not in ('stopping', 'stopped', 'killed')`},
 	{"the cursor is within the stream",
 		`select k.consumer_id from rouse.consumer_streams k join rouse.streams s on s.id = k.stream_id where k.acked > s.tail or k.acked < 0`},
+	// What has no target, and can never have one, need not be looked for.
 	{"whatever is pending is flagged for the scan",
 		`select k.consumer_id from rouse.consumer_streams k join rouse.streams s on s.id = k.stream_id
 		   join rouse.consumers c on c.id = k.consumer_id
+		   join rouse.entities e on e.consumer_id = c.id and e.dispatch_policy -> 'targets' -> 0 is not null
 		  where s.actionable > k.acked and not s.pending and s.path is not null and c.state <> 'stopped'`},
 	{"the reaper looks no later than the lease ends",
 		`select c.id from rouse.consumers c where c.state = 'claimed' and c.due_at > c.lease_expires_at`},
