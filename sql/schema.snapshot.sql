@@ -370,13 +370,16 @@ COMMENT ON FUNCTION rouse._txid() IS 'The 32-bit transaction id that a change fe
 CREATE FUNCTION rouse._wake_mint(p_consumer rouse.consumers, p_reason text, p_now timestamp with time zone) RETURNS uuid
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse._wake_mint(p_consumer rouse.consumers, p_reason text, p_now timestamp with time zone) IS 'Makes the next wake of an idle consumer under its row lock.';
+
+CREATE FUNCTION rouse._wake_notification(p_consumer rouse.consumers, p_wake_id uuid, p_epoch bigint, p_reason text) RETURNS jsonb
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._wake_notification(p_consumer rouse.consumers, p_wake_id uuid, p_epoch bigint, p_reason text) IS 'The redacted notification of a wake.';
 
 CREATE FUNCTION rouse._wake_publish(p_service_id integer[], p_wakes uuid[], p_now timestamp with time zone) RETURNS void
     LANGUAGE …

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -80,6 +81,7 @@ type Control struct {
 	adapter *adapter
 	schemas *schemaCache
 	gates   *groupcommit.Group[store.GateRequest, store.Gate]
+	states  *stateGate
 	docs    apiDocs
 }
 
@@ -115,6 +117,7 @@ func New(ctx context.Context, cfg Config) *Control {
 		Key:   func(r store.GateRequest) string { return r.URL },
 		Alone: store.IsDataError,
 	})
+	c.states = newStateGate(ctx, cfg.Store, c.schemas)
 	c.adapter = &adapter{c: c, routes: map[string]map[string]*route{}, templates: map[int][]template{}}
 	c.api = huma.NewAPI(huma.Config{
 		OpenAPI:       openAPI(),
@@ -135,7 +138,9 @@ func New(ctx context.Context, cfg Config) *Control {
 }
 
 // Stop ends the lookups under way.
-func (c *Control) Stop(ctx context.Context) error { return c.gates.Stop(ctx) }
+func (c *Control) Stop(ctx context.Context) error {
+	return errors.Join(c.gates.Stop(ctx), c.states.lookups.Stop(ctx))
+}
 
 // jsonFormat is JSON without HTML escaping, which would change bytes.
 var jsonFormat = huma.Format{

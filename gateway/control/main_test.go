@@ -30,6 +30,7 @@ type rig struct {
 	t      testing.TB
 	db     *pgtest.DB
 	claims *claims.Service
+	c      *Control
 	url    string
 }
 
@@ -52,7 +53,12 @@ func (transports) Validate(_ context.Context, typ string, target json.RawMessage
 // newRig starts a control plane; change may alter its configuration.
 func newRig(t testing.TB, change func(*Config)) *rig {
 	t.Helper()
-	db := pgtest.New(t)
+	return newRigOn(t, pgtest.New(t), change)
+}
+
+// newRigOn is newRig on a database that another one may use too.
+func newRigOn(t testing.TB, db *pgtest.DB, change func(*Config)) *rig {
+	t.Helper()
 	s, err := store.Open(t.Context(), store.Options{DSN: db.DSN, MaxConns: 8})
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +87,7 @@ func newRig(t testing.TB, change func(*Config)) *rig {
 			}
 		}
 	})
-	return &rig{t: t, db: db, claims: cl, url: srv.URL}
+	return &rig{t: t, db: db, claims: cl, c: c, url: srv.URL}
 }
 
 // answer is a response read whole.

@@ -128,6 +128,11 @@ func (c *schemaCache) validate(schema, value json.RawMessage, base, what string)
 	if err != nil {
 		return problem.New(problem.InvalidRequest, "The body is not valid JSON.")
 	}
+	return checkValue(s, doc, base, what)
+}
+
+// checkValue is validate for a decoded value and a compiled schema.
+func checkValue(s *jsonschema.Schema, doc any, base, what string) error {
 	verr := s.Validate(doc)
 	if verr == nil {
 		return nil

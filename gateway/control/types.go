@@ -63,7 +63,7 @@ type typePutInput struct {
 		Description           *string                    `json:"description,omitempty" doc:"Required, unless the type is discovered at serve_endpoint."`
 		CreationSchema        json.RawMessage            `json:"creation_schema,omitempty"`
 		InboxSchemas          map[string]json.RawMessage `json:"inbox_schemas,omitempty"`
-		StateSchemas          map[string]json.RawMessage `json:"state_schemas,omitempty"`
+		StateSchemas          map[string]json.RawMessage `json:"state_schemas,omitempty" doc:"Event type → JSON schema of its value. With it, what a claim's holder appends must be of a listed type or one of the State Protocol's own, and match where listed."`
 		SlashCommands         json.RawMessage            `json:"slash_commands,omitempty"`
 		ServeEndpoint         string                     `json:"serve_endpoint,omitempty"`
 		DefaultDispatchPolicy DispatchPolicy             `json:"default_dispatch_policy,omitempty"`
@@ -211,6 +211,7 @@ func (c *Control) putType(ctx context.Context, in *typePutInput) (*typeBody, err
 		case outcome == "forbidden":
 			return nil, errNotOwnerOf("entity type")
 		case outcome != "gone":
+			c.states.forget()
 			return &typeBody{Body: typeOf(row)}, nil
 		}
 	}
@@ -311,6 +312,7 @@ func (c *Control) deleteType(ctx context.Context, in *typeNameInput) (*noContent
 	case outcome == "forbidden":
 		return nil, errNotOwnerOf("entity type")
 	}
+	c.states.forget()
 	return &noContent{}, nil
 }
 
@@ -332,5 +334,6 @@ func (c *Control) patchType(ctx context.Context, in *typePatchInput) (*typeBody,
 	case outcome == "key_exists":
 		return nil, problem.New(problem.SchemaKeyExists, "Schemas are only added, and one of these keys exists. Leave it out, or use a new key.")
 	}
+	c.states.forget()
 	return &typeBody{Body: typeOf(t)}, nil
 }

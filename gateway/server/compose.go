@@ -79,18 +79,18 @@ func (s *Server) compose(ctx context.Context) error {
 		return err
 	}
 	services := store.NewServices(db)
-	room := streams.New(ctx, streams.Config{
-		Store: streamsDatabase{db, services}, Appender: writer, Hub: hub, Auth: caller{chain}, RequireAuth: !s.Config.Insecure,
-		Tokens: mutex, ErrorStreams: db, WakeDecorator: mutex.DecorateWake, PublicURL: s.Config.PublicURL,
-		MaxBodyBytes: int64(s.Config.MaxBodyBytes), LongPollTimeout: s.Config.LongPollTimeout, SSEMaxAge: s.Config.SSEMaxAge, Log: s.Log,
-	})
-	s.onDrain = append(s.onDrain, room.Drain)
 	desk := control.New(ctx, control.Config{
 		Store: db, Services: services, Auth: chain, Claims: mutex, Appender: writer, Transports: carriers, Discover: control.NewDiscoverer(hook.Control()),
 		Lease: s.Config.LeaseTTL, WakeAfter: s.Config.OutstandingAfter, OpenTypes: s.Config.TypeSpawn == "all",
 		MaxBody: int64(s.Config.MaxBodyBytes), Headers: streams.SetHeaders, Log: s.Log,
 	})
 	s.add(part{name: "control", stop: desk.Stop})
+	room := streams.New(ctx, streams.Config{
+		Store: streamsDatabase{db, services}, Appender: writer, Hub: hub, Auth: caller{chain}, RequireAuth: !s.Config.Insecure,
+		Tokens: mutex, ErrorStreams: db, AppendGate: desk.CheckAppend, WakeDecorator: mutex.DecorateWake, PublicURL: s.Config.PublicURL,
+		MaxBodyBytes: int64(s.Config.MaxBodyBytes), LongPollTimeout: s.Config.LongPollTimeout, SSEMaxAge: s.Config.SSEMaxAge, Log: s.Log,
+	})
+	s.onDrain = append(s.onDrain, room.Drain)
 
 	s.operational(signer)
 	s.root = front{operational: s.mux, ui: named("ui", ui.Handler(http.HandlerFunc(s.notFound))), control: desk, streams: named("streams", room)}

@@ -227,6 +227,41 @@ func (s *Store) EntityGate(ctx context.Context, reqs []GateRequest) ([]Gate, err
 	return out, err
 }
 
+// StateGateRequest asks [Store.EntityStateGate] about one entity.
+type StateGateRequest struct {
+	Service int32
+	URL     string
+	Known   string // the version whose schemas the caller has, or ""
+}
+
+// StateGate is what appends to an entity's stream are checked against.
+type StateGate struct {
+	ConsumerID   int64           // 0 when there is no such entity
+	Version      string          // changes with the schemas
+	StateSchemas json.RawMessage // nil: anything goes, or the version is the known one
+}
+
+// EntityStateGate asks about many entities in one round trip, answered in order.
+func (s *Store) EntityStateGate(ctx context.Context, reqs []StateGateRequest) ([]StateGate, error) {
+	services := make([]int32, len(reqs))
+	urls, known := make([]string, len(reqs)), make([]string, len(reqs))
+	for i, r := range reqs {
+		services[i], urls[i], known[i] = r.Service, r.URL, r.Known
+	}
+	out := make([]StateGate, 0, len(reqs))
+	err := s.rows(ctx, func(rows pgx.Rows) error {
+		var consumer *int64
+		var version string
+		var schemas []byte
+		if err := rows.Scan(&consumer, &version, &schemas); err != nil {
+			return err
+		}
+		out = append(out, StateGate{ConsumerID: num(consumer), Version: version, StateSchemas: schemas})
+		return nil
+	}, `select * from rouse.entity_state_gate($1::int[], $2::text[], $3::text[])`, services, urls, known)
+	return out, err
+}
+
 // EntityTagPut sets a tag, or removes it when value is nil. event is the row
 // told on the entity's stream. Outcomes: ok, unchanged, not_found, not_running.
 func (s *Store) EntityTagPut(ctx context.Context, service int32, url, principal, key string, value *string, event string) (string, int64, Entity, error) {

@@ -129,6 +129,17 @@ func (s *Store) StreamHead(ctx context.Context, service int32, path string) (Str
 	return n.meta(), err
 }
 
+// StreamWritable says whether a claim's holder may append to a stream now: [OK],
+// or the refusal that an append would get before its content is looked at.
+func (s *Store) StreamWritable(ctx context.Context, service int32, path string, claim WriteClaim) (AppendResult, error) {
+	var r AppendResult
+	var tail *int64
+	err := s.row(ctx, func(row pgx.Row) error { return row.Scan(&r.Outcome, &tail) },
+		`select outcome, tail from rouse.stream_writable($1, $2::text, $3, $4, $5::uuid)`, service, path, claim.ConsumerID, claim.Epoch, claim.WakeID)
+	r.Position = deref(tail)
+	return r, err
+}
+
 // StreamRead returns one page.
 func (s *Store) StreamRead(ctx context.Context, q ReadRequest) (StreamPage, error) {
 	var n nullMeta

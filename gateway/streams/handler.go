@@ -30,9 +30,10 @@ type Config struct {
 	Tokens WriteTokens
 	// ErrorStreams may be nil.
 	ErrorStreams ErrorStreams
-	// AppendGate may refuse what a write token's holder appends to an entity's
-	// stream; messages are its JSON, flattened and joined by commas. May be nil.
-	AppendGate func(ctx context.Context, meta store.StreamMeta, messages []byte) error
+	// AppendGate may refuse what somebody with a write token appends, wherever
+	// that is; the payload is flattened. A token that is no good for the stream
+	// is told so first. May be nil.
+	AppendGate func(ctx context.Context, item *store.AppendItem) error
 	// WakeDecorator adds to each entry of a wake stream what only its owner may
 	// see. May be nil.
 	WakeDecorator func(service int32, serviceName string, entry []byte) []byte

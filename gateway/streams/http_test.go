@@ -387,16 +387,31 @@ func TestTheGateSeesWhatAHolderAppends(t *testing.T) {
 	t.Parallel()
 	rig, db := start(t, func(c *streams.Config) {
 		c.Auth, c.Tokens = people{}, tokens{wake}
-		c.AppendGate = func(_ context.Context, m store.StreamMeta, messages []byte) error {
-			if m.Kind != "entity" || bytes.Contains(messages, []byte("bad")) {
+		c.AppendGate = func(_ context.Context, item *store.AppendItem) error {
+			if item.Claim == nil || bytes.Contains(item.Payload, []byte("bad")) {
 				return problem.New(problem.UnknownEventType, "not that")
 			}
 			return nil
 		}
 	})
 	guarded(t, db)
-	do(t, "POST", rig.URL+"/chat/a/main", `["good"]`, ct, jsonT, "Electric-Claim-Token", "rouse_wt_1_3").want(t, 204, "")
-	do(t, "POST", rig.URL+"/chat/a/main", `["bad"]`, ct, jsonT, "Electric-Claim-Token", "rouse_wt_1_3").want(t, 422, problem.UnknownEventType)
+	main, token := rig.URL+"/chat/a/main", []string{ct, jsonT, "Electric-Claim-Token", "rouse_wt_1_3"}
+	do(t, "POST", main, `["good"]`, token...).want(t, 204, "")
+	do(t, "POST", main, `["good","bad"]`, token...).want(t, 422, problem.UnknownEventType)
+	// Whether the token holds is said first, whatever is appended.
+	for name, stranger := range map[string]string{"an epoch that is over": "rouse_wt_1_2", "another's": "rouse_wt_9_3"} {
+		if a := do(t, "POST", main, `["bad"]`, ct, jsonT, "Electric-Claim-Token", stranger); a.status != 401 {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
+	do(t, "POST", rig.URL+"/none/b/main", `["bad"]`, token...).want(t, 404, problem.StreamNotFound)
+	db.Exec(t, `update rouse.streams set closed_at = now() where path = 'chat/a/main'`)
+	do(t, "POST", main, `["bad"]`, token...).want(t, 409, problem.StreamClosed)
+	db.Exec(t, `update rouse.consumers set lease_expires_at = clock_timestamp()`)
+	if a := do(t, "POST", main, `["bad"]`, token...).want(t, 401, problem.Unauthorized); !strings.Contains(a.body, `"reason":"LEASE_EXPIRED"`) {
+		t.Errorf("body %s", a.body)
+	}
+	do(t, "POST", main, `["bad"]`, ct, jsonT).want(t, 401, problem.Unauthorized) // no token, no gate
 }
 
 func TestAPoisonedAppendHarmsNoNeighbour(t *testing.T) {

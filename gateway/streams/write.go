@@ -228,14 +228,8 @@ func (h *Handler) append(q *request) error {
 		}
 	}
 	if h.AppendGate != nil && item.Claim != nil && item.Payload != nil {
-		meta, err := h.Store.StreamHead(q.http.Context(), q.service, q.path.Name)
-		if err != nil {
+		if err := h.gate(q, &item); err != nil {
 			return err
-		}
-		if meta.Kind == "entity" {
-			if err := h.AppendGate(q.http.Context(), meta, item.Payload); err != nil {
-				return err
-			}
 		}
 	}
 	ctx := q.http.Context()
@@ -260,10 +254,30 @@ func (h *Handler) append(q *request) error {
 	return answerAppend(q.w, &item, &res)
 }
 
-func answerAppend(w http.ResponseWriter, item *store.AppendItem, res *store.AppendResult) error {
+// gate asks the append gate. Whether the token holds is decided by the append,
+// under the locks; only what is refused here is asked about before, so that a
+// stranger learns of a token that does not hold and not of schemas.
+func (h *Handler) gate(q *request, item *store.AppendItem) error {
+	ctx, cancel := h.call(q.http)
+	defer cancel()
+	refusal := h.AppendGate(ctx, item)
+	if refusal == nil {
+		return nil
+	}
+	res, err := h.Store.StreamWritable(ctx, item.Service, item.Path, *item.Claim)
+	if err != nil {
+		return err
+	}
+	if res.Outcome == store.OK {
+		return refusal
+	}
+	return refuseAppend(q.w, item, &res)
+}
+
+// refuseAppend answers an append that was not carried out.
+func refuseAppend(w http.ResponseWriter, item *store.AppendItem, res *store.AppendResult) error {
 	hd := w.Header()
 	switch res.Outcome {
-	case store.Appended, store.Duplicate:
 	case store.NotFound:
 		return problem.New(problem.StreamNotFound, "There is no stream at this path.")
 	case store.Gone:
@@ -292,9 +306,15 @@ func answerAppend(w http.ResponseWriter, item *store.AppendItem, res *store.Appe
 		return problem.New(problem.Unauthorized, "Invalid write token").WithMeta("reason", problem.EpochStale)
 	case store.LeaseExpired:
 		return problem.New(problem.Unauthorized, "Invalid write token").WithMeta("reason", problem.LeaseExpired)
-	default:
-		return unexpected(res.Outcome)
 	}
+	return unexpected(res.Outcome)
+}
+
+func answerAppend(w http.ResponseWriter, item *store.AppendItem, res *store.AppendResult) error {
+	if res.Outcome != store.Appended && res.Outcome != store.Duplicate {
+		return refuseAppend(w, item, res)
+	}
+	hd := w.Header()
 	setTail(hd, res.Position, res.Closed)
 	hd["Cache-Control"] = vNoStore
 	status := http.StatusNoContent

@@ -661,11 +661,13 @@ type EntityTypePut struct {
 	InboxSchemas                  *map[string]json.RawMessage `json:"inbox_schemas,omitempty"`
 
 	// Name Begins neither with _ nor a dot and is no reserved name.
-	Name             string                      `json:"name"`
-	PermissionGrants *json.RawMessage            `json:"permission_grants,omitempty"`
-	ServeEndpoint    *string                     `json:"serve_endpoint,omitempty"`
-	SlashCommands    *json.RawMessage            `json:"slash_commands,omitempty"`
-	StateSchemas     *map[string]json.RawMessage `json:"state_schemas,omitempty"`
+	Name             string           `json:"name"`
+	PermissionGrants *json.RawMessage `json:"permission_grants,omitempty"`
+	ServeEndpoint    *string          `json:"serve_endpoint,omitempty"`
+	SlashCommands    *json.RawMessage `json:"slash_commands,omitempty"`
+
+	// StateSchemas Event type → JSON schema of its value. With it, what a claim's holder appends must be of a listed type or one of the State Protocol's own, and match where listed.
+	StateSchemas *map[string]json.RawMessage `json:"state_schemas,omitempty"`
 }
 
 // EntityTypeSchemas defines model for EntityTypeSchemas.

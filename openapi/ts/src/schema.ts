@@ -770,6 +770,7 @@ export interface components {
             permission_grants?: unknown;
             serve_endpoint?: string;
             slash_commands?: unknown;
+            /** @description Event type → JSON schema of its value. With it, what a claim's holder appends must be of a listed type or one of the State Protocol's own, and match where listed. */
             state_schemas?: {
                 [key: string]: unknown;
             };
