@@ -69,8 +69,9 @@ var invariants = []struct{ name, sql string }{
 	{"the reaper looks no later than the lease ends",
 		`select c.id from rouse.consumers c where c.state = 'claimed' and c.due_at > c.lease_expires_at`},
 	{"the reaper looks no later than an unclaimed wake is told again",
-		`select c.id from rouse.consumers c where c.state = 'waking' and c.runner_id is not null
-		    and c.due_at > c.told_at + make_interval(secs => c.wake_ttl_ms / 1000.0)`},
+		`select c.id from rouse.consumers c join rouse.wake_notifications n on n.service_id = c.service_id and n.wake_id = c.wake_id
+		  where c.state = 'waking' and c.runner_id is not null
+		    and c.due_at > c.told_at + make_interval(secs => c.wake_ttl_ms / 1000.0 * (1 << least(greatest(n.attempts - 3, 0), 5)))`},
 	{"whatever waits or is held has a due time",
 		`select c.id from rouse.consumers c where c.state in ('waking', 'claimed') and c.due_at is null`},
 }

@@ -274,7 +274,7 @@ func (m *model) reap(now time.Time) (x reaped) {
 			x.Expired++
 		case e.state == "waking" && !e.webhook && !e.told.Add(wakeTTL<<min(max(e.wake().attempts-3, 0), 5)).After(now):
 			e.told = now
-			if m.alive.After(now) {
+			if m.alive.After(now) && !m.disabled {
 				e.wake().attempts++
 				m.entries++
 				x.Redelivered++

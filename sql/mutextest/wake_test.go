@@ -163,6 +163,40 @@ func TestUnclaimedWakeIsToldAgain(t *testing.T) {
 	same("claimed", 3)
 }
 
+// A wake that nobody claims is told less and less often: twice as long after
+// each telling beyond the third, up to 32 times.
+func TestToldLessAndLessOften(t *testing.T) {
+	t.Parallel()
+	r, e := woken(t)
+	r.exec(`select rouse._runner_heartbeat(1, 'mac', $1, false, 3600000, null, null, $2)`, kyle, r.now)
+	alive := func() { // without coming back online
+		r.exec(`update rouse.runner_runtime_diagnostics set liveness_lease_expires_at = $1`, r.now.Add(time.Hour))
+	}
+	told := 2 // when it was minted, and when the runner came online
+	for _, factor := range []time.Duration{1, 1, 2, 4, 8, 16, 32, 32, 32} {
+		alive()
+		r.after(factor*wakeTTL - time.Millisecond)
+		alive()
+		equal(t, "too early", r.reap(), reaped{})
+		r.after(time.Millisecond)
+		equal(t, "told", r.reap(), reaped{Redelivered: 1})
+		told++
+		equal(t, "attempts", r.state(e).lastWake().Attempts, told)
+		r.hold()
+	}
+	// A disabled runner is not told; what it waits for is not forgotten.
+	r.exec(`select rouse.runner_set_status(1, 'mac', $1, false, 'disabled')`, kyle)
+	r.after(32 * wakeTTL)
+	alive()
+	equal(t, "disabled", r.reap(), reaped{})
+	r.exec(`select rouse.runner_set_status(1, 'mac', $1, false, 'enabled')`, kyle)
+	r.after(32 * wakeTTL)
+	alive()
+	equal(t, "enabled again", r.reap(), reaped{Redelivered: 1})
+	r.want("granted", e.acquire())
+	r.hold()
+}
+
 func TestHeartbeatOfARunner(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
