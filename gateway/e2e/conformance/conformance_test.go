@@ -11,23 +11,33 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
+	"github.com/rouse-run/rouse/gateway/config"
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
-	"github.com/rouse-run/rouse/gateway/e2e/streamrig"
-	"github.com/rouse-run/rouse/gateway/streams"
+	"github.com/rouse-run/rouse/gateway/server/servertest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // longPoll is shortened, since many tests wait one out.
 const longPoll = 2 * time.Second
 
-func tune(c *streams.Config) { c.LongPollTimeout = longPoll }
+// gateway is a whole one, with everything in front of the streams that users
+// have there.
+func gateway(t *testing.T, db *pgtest.DB) *servertest.Instance {
+	t.Helper()
+	return servertest.Start(t, servertest.Options{DB: db, Configure: func(c *config.Config) { c.LongPollTimeout = longPoll }})
+}
 
 func TestSuiteAgainstOneGateway(t *testing.T) {
 	t.Parallel()
-	suite(t, streamrig.Start(t, pgtest.New(t).DSN, tune).URL)
+	suite(t, gateway(t, nil).URL)
 }
 
 func TestSuiteAgainstTwoGatewaysInTurn(t *testing.T) {
@@ -35,7 +45,7 @@ func TestSuiteAgainstTwoGatewaysInTurn(t *testing.T) {
 	db := pgtest.New(t)
 	var targets []*url.URL
 	for range 2 {
-		u, err := url.Parse(streamrig.Start(t, db.DSN, tune).URL)
+		u, err := url.Parse(gateway(t, db).URL)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +82,7 @@ func suite(t *testing.T, base string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join("node_modules", ".bin", "vitest"), "run", "--reporter=dot")
-	cmd.Env = append(os.Environ(), "CONFORMANCE_URL="+base, "CONFORMANCE_LONG_POLL_MS=2000", "CI=1", "NO_COLOR=1")
+	cmd.Env = append(os.Environ(), "CONFORMANCE_URL="+base, "CONFORMANCE_LONG_POLL_MS="+strconv.FormatInt(longPoll.Milliseconds(), 10), "CI=1", "NO_COLOR=1")
 	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.CombinedOutput()
 	if err != nil {
