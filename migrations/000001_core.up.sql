@@ -231,7 +231,26 @@ create table rouse.consumer_claims (
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 create unique index consumer_claims_active_idx on rouse.consumer_claims (consumer_id, service_id) where status = 'active';
 create index consumer_claims_runner_id_active_idx on rouse.consumer_claims (runner_id) where status = 'active' and runner_id is not null;
--- What every function of the mutex answers. A type, so that a batch and a single call answer alike.
+comment on table rouse.consumer_claims is 'Every grant of a mutex, written in the transaction of the decision (RFC consumer_claims).';
+
+-- A call of the mutex inside claim_apply, its answer, and what was decided to be written.
+create type rouse.claim_op as (
+    ord       integer,    -- place in the batch
+    op        text,       -- acquire, heartbeat, ack, release; ours: expire, seek, nothing
+    service   integer,
+    id        bigint,     -- the consumer, which any one of id, path, consumer and wake finds
+    consumer  text,
+    wake      uuid,
+    epoch     bigint,
+    holder    text,
+    runner    text,
+    claim_id  text,
+    trusted   boolean,    -- the caller may hold anything
+    proved    boolean,    -- the caller showed this wake's claim token
+    acks      jsonb,      -- [{"path": "/…", "position": bytes}]
+    error     text,       -- not null: the run failed
+    busy      boolean     -- somebody else has locked the consumer
+);
 create type rouse.claim_answer as (
     outcome       text,
     consumer_id   bigint,
@@ -245,11 +264,22 @@ create type rouse.claim_answer as (
     entity_status text,
     stream_path   text,
     next_wake     boolean,    -- a fresh wake exists since work is left
-    notification  jsonb,
-    minted        uuid        -- a wake that the caller still has to publish
+    notification  jsonb
 );
-
-comment on table rouse.consumer_claims is 'Every grant of a mutex, written in the transaction of the decision (RFC consumer_claims).';
+create type rouse.claim_verdict as (
+    id            bigint,       -- the consumer
+    effect        text,         -- grant, beat, ack, end, mint
+    holder        text,         -- grant
+    claim_id      text,         -- grant
+    streams       bigint[],     -- ack, end: cursors to move,
+    positions     bigint[],     -- and where to
+    acked         jsonb,        -- ack, end: the same for people
+    pending       boolean,      -- ack, end: work is left afterwards
+    status        text,         -- end: what the claim becomes
+    error         text,         -- end
+    next_wake     boolean,      -- end: the next wake is minted; null when the consumer's life ends too
+    entity_status text          -- end: what the entity becomes; null leaves it
+);
 
 -- ---------------------------------------------------------------------------------------------
 -- Entities

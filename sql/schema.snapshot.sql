@@ -15,12 +15,44 @@ CREATE TYPE rouse.claim_answer AS (
 	entity_status text,
 	stream_path text,
 	next_wake boolean,
-	notification jsonb,
-	minted uuid
+	notification jsonb
+);
+
+CREATE TYPE rouse.claim_op AS (
+	ord integer,
+	op text,
+	service integer,
+	id bigint,
+	consumer text,
+	wake uuid,
+	epoch bigint,
+	holder text,
+	runner text,
+	claim_id text,
+	trusted boolean,
+	proved boolean,
+	acks jsonb,
+	error text,
+	busy boolean
 );
 
 CREATE DOMAIN rouse.claim_status AS text
 	CONSTRAINT claim_status_check CHECK ((VALUE = ANY (ARRAY['active'::text, 'released'::text, 'expired'::text, 'failed'::text])));
+
+CREATE TYPE rouse.claim_verdict AS (
+	id bigint,
+	effect text,
+	holder text,
+	claim_id text,
+	streams bigint[],
+	positions bigint[],
+	acked jsonb,
+	pending boolean,
+	status text,
+	error text,
+	next_wake boolean,
+	entity_status text
+);
 
 CREATE DOMAIN rouse.consumer_state AS text
 	CONSTRAINT consumer_state_check CHECK ((VALUE = ANY (ARRAY['idle'::text, 'waking'::text, 'claimed'::text, 'stopped'::text])));
@@ -33,6 +65,19 @@ CREATE DOMAIN rouse.wake_claim_status AS text
 
 CREATE DOMAIN rouse.wake_delivery_status AS text
 	CONSTRAINT wake_delivery_status_check CHECK ((VALUE = ANY (ARRAY['queued'::text, 'delivered'::text, 'failed'::text, 'superseded'::text])));
+
+CREATE FUNCTION rouse._claim_apply(p_ops jsonb, p_wait boolean, p_now timestamp with time zone) RETURNS TABLE(ord integer, answer rouse.claim_answer)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET lock_timeout TO '5s'
+    AS …;
+
+COMMENT ON FUNCTION rouse._claim_apply(p_ops jsonb, p_wait boolean, p_now timestamp with time zone) IS 'claim_apply at a chosen time, for tests.';
 
 CREATE TABLE rouse.consumers (
     id bigint NOT NULL,
@@ -69,47 +114,6 @@ COMMENT ON COLUMN rouse.consumers.told_at IS 'When the current wake was last tol
 
 COMMENT ON COLUMN rouse.consumers.due_at IS 'When claim_reap looks again, at the latest: never after a lease''s end or an unclaimed wake''s redelivery, often before. Moved by claim_reap only, so that the hot path changes no indexed column.';
 
-CREATE FUNCTION rouse._claim_ack(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_now timestamp with time zone, p_wait boolean DEFAULT true) RETURNS rouse.claim_answer
-    LANGUAGE …
-    SET search_path TO 'rouse', 'pg_temp'
-    AS …;
-
-COMMENT ON FUNCTION rouse._claim_ack(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_now timestamp with time zone, p_wait boolean) IS 'Advances the cursor of the live claim at a chosen time.';
-
-CREATE FUNCTION rouse._claim_acquire(p_consumer rouse.consumers, p_wake uuid, p_holder text, p_runner text, p_claim_id text, p_trusted boolean, p_proved boolean, p_now timestamp with time zone) RETURNS rouse.claim_answer
-    LANGUAGE …
-    SET search_path TO 'rouse', 'pg_temp'
-    AS …;
-
-COMMENT ON FUNCTION rouse._claim_acquire(p_consumer rouse.consumers, p_wake uuid, p_holder text, p_runner text, p_claim_id text, p_trusted boolean, p_proved boolean, p_now timestamp with time zone) IS 'Decides an acquire on a locked consumer at a chosen time.';
-
-CREATE FUNCTION rouse._claim_advance(p_consumer rouse.consumers, p_acks jsonb, p_wait boolean, OUT outcome text, OUT acked jsonb) RETURNS record
-    LANGUAGE …
-    SET search_path TO 'rouse', 'pg_temp'
-    AS …;
-
-COMMENT ON FUNCTION rouse._claim_advance(p_consumer rouse.consumers, p_acks jsonb, p_wait boolean, OUT outcome text, OUT acked jsonb) IS 'Moves the cursor of a locked consumer.';
-
-CREATE FUNCTION rouse._claim_apply(p_ops jsonb, p_wait boolean, p_now timestamp with time zone) RETURNS TABLE(ord integer, answer rouse.claim_answer)
-    LANGUAGE …
-    SET search_path TO 'rouse', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET lock_timeout TO '5s'
-    AS …;
-
-COMMENT ON FUNCTION rouse._claim_apply(p_ops jsonb, p_wait boolean, p_now timestamp with time zone) IS 'claim_apply at a chosen time, for tests.';
-
-CREATE FUNCTION rouse._claim_end(p_consumer rouse.consumers, p_status text, p_error text, p_acked jsonb, p_reason text, p_now timestamp with time zone) RETURNS uuid
-    LANGUAGE …
-    SET search_path TO 'rouse', 'pg_temp'
-    AS …;
-
-COMMENT ON FUNCTION rouse._claim_end(p_consumer rouse.consumers, p_status text, p_error text, p_acked jsonb, p_reason text, p_now timestamp with time zone) IS 'Ends the live claim of a locked consumer.';
-
 CREATE FUNCTION rouse._claim_fence(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_now timestamp with time zone) RETURNS text
     LANGUAGE … IMMUTABLE
     SET search_path TO 'rouse', 'pg_temp'
@@ -117,37 +121,47 @@ CREATE FUNCTION rouse._claim_fence(p_consumer rouse.consumers, p_epoch bigint, p
 
 COMMENT ON FUNCTION rouse._claim_fence(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_now timestamp with time zone) IS 'Whether a claim is the live one at a chosen time.';
 
-CREATE FUNCTION rouse._claim_heartbeat(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_now timestamp with time zone) RETURNS rouse.claim_answer
+CREATE FUNCTION rouse._claim_find(p_ops jsonb, p_wait boolean) RETURNS rouse.claim_op[]
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
-COMMENT ON FUNCTION rouse._claim_heartbeat(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_now timestamp with time zone) IS 'Extends the live claim''s lease at a chosen time.';
-
-CREATE FUNCTION rouse._claim_op(p_op jsonb, p_wait boolean, p_now timestamp with time zone) RETURNS rouse.claim_answer
-    LANGUAGE …
-    SET search_path TO 'rouse', 'pg_temp'
-    AS …;
-
-COMMENT ON FUNCTION rouse._claim_op(p_op jsonb, p_wait boolean, p_now timestamp with time zone) IS 'One mutex call: find, lock, read the clock, decide.';
+COMMENT ON FUNCTION rouse._claim_find(p_ops jsonb, p_wait boolean) IS 'Reads a batch of mutex calls, finds and locks their consumers.';
 
 CREATE FUNCTION rouse._claim_reap(p_limit integer, p_now timestamp with time zone) RETURNS TABLE(expired integer, redelivered integer, moved integer)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse._claim_reap(p_limit integer, p_now timestamp with time zone) IS 'Ends lapsed claims and redelivers unclaimed wakes at a chosen time.';
 
-CREATE FUNCTION rouse._claim_release(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_error text, p_now timestamp with time zone, p_wait boolean DEFAULT true) RETURNS rouse.claim_answer
+CREATE FUNCTION rouse._claim_seek(p_op rouse.claim_op, p_wait boolean, p_now timestamp with time zone) RETURNS rouse.claim_op
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
-COMMENT ON FUNCTION rouse._claim_release(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_acks jsonb, p_error text, p_now timestamp with time zone, p_wait boolean) IS 'Acks and ends the live claim at a chosen time.';
+COMMENT ON FUNCTION rouse._claim_seek(p_op rouse.claim_op, p_wait boolean, p_now timestamp with time zone) IS 'Names and locks what waits for a runner.';
+
+CREATE FUNCTION rouse._claim_write(p_verdicts rouse.claim_verdict[], p_now timestamp with time zone) RETURNS uuid[]
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._claim_write(p_verdicts rouse.claim_verdict[], p_now timestamp with time zone) IS 'Carries out verdicts on locked consumers at a chosen time.';
 
 CREATE FUNCTION rouse._consumer_pause(p_consumer_id bigint, p_paused boolean, p_now timestamp with time zone) RETURNS void
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse._consumer_pause(p_consumer_id bigint, p_paused boolean, p_now timestamp with time zone) IS 'Stops or restarts the waking of a consumer.';
@@ -162,6 +176,11 @@ COMMENT ON FUNCTION rouse._consumer_pending(p_consumer_id bigint) IS 'Pending me
 CREATE FUNCTION rouse._consumer_stop(p_consumer_id bigint, p_now timestamp with time zone) RETURNS void
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse._consumer_stop(p_consumer_id bigint, p_now timestamp with time zone) IS 'Ends whatever is held or outstanding and refuses later claims.';
@@ -367,26 +386,19 @@ CREATE FUNCTION rouse._txid() RETURNS bigint
 
 COMMENT ON FUNCTION rouse._txid() IS 'The 32-bit transaction id that a change feed reports.';
 
-CREATE FUNCTION rouse._wake_mint(p_consumer rouse.consumers, p_reason text, p_now timestamp with time zone) RETURNS uuid
+CREATE FUNCTION rouse._wake_mint(p_consumers bigint[], p_reasons text[], p_now timestamp with time zone) RETURNS TABLE(consumer_id bigint, wake_id uuid)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
-COMMENT ON FUNCTION rouse._wake_mint(p_consumer rouse.consumers, p_reason text, p_now timestamp with time zone) IS 'Makes the next wake of an idle consumer under its row lock.';
+COMMENT ON FUNCTION rouse._wake_mint(p_consumers bigint[], p_reasons text[], p_now timestamp with time zone) IS 'Makes the next wake of idle consumers under their row locks.';
 
-CREATE FUNCTION rouse._wake_notification(p_consumer rouse.consumers, p_wake_id uuid, p_epoch bigint, p_reason text) RETURNS jsonb
-    LANGUAGE … STABLE
-    SET search_path TO 'rouse', 'pg_temp'
-    AS …;
-
-COMMENT ON FUNCTION rouse._wake_notification(p_consumer rouse.consumers, p_wake_id uuid, p_epoch bigint, p_reason text) IS 'The redacted notification of a wake.';
-
-CREATE FUNCTION rouse._wake_publish(p_service_id integer[], p_wakes uuid[], p_now timestamp with time zone) RETURNS void
+CREATE FUNCTION rouse._wake_publish(p_wakes uuid[], p_now timestamp with time zone) RETURNS void
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
-COMMENT ON FUNCTION rouse._wake_publish(p_service_id integer[], p_wakes uuid[], p_now timestamp with time zone) IS 'Appends wakes to their runners'' wake streams, or makes them due for a push transport.';
+COMMENT ON FUNCTION rouse._wake_publish(p_wakes uuid[], p_now timestamp with time zone) IS 'Appends wakes to their runners'' wake streams, or makes them due for a push transport.';
 
 CREATE FUNCTION rouse._wake_supersede(p_consumer rouse.consumers, p_now timestamp with time zone) RETURNS rouse.consumers
     LANGUAGE …
@@ -453,11 +465,6 @@ CREATE FUNCTION rouse.claim_reap(p_limit integer) RETURNS TABLE(expired integer,
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET lock_timeout TO '5s'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse.claim_reap(p_limit integer) IS 'Ends lapsed claims and redelivers unclaimed wakes.';
@@ -504,7 +511,6 @@ COMMENT ON FUNCTION rouse.delivery_take(p_limit integer) IS 'Lends due wakes to 
 CREATE FUNCTION rouse.dispatch_route(p_streams bigint[], p_positions bigint[]) RETURNS TABLE(stream_id bigint, outcome text)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
-    SET lock_timeout TO '5s'
     AS …;
 
 COMMENT ON FUNCTION rouse.dispatch_route(p_streams bigint[], p_positions bigint[]) IS 'Wakes the owners of streams that got actionable appends.';

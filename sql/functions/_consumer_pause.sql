@@ -5,10 +5,15 @@
 create or replace function rouse._consumer_pause(p_consumer_id bigint, p_paused boolean, p_now timestamptz) returns void
 language plpgsql
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set jit = off
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 declare
-    v_c    consumers;
-    v_wake uuid;
+    v_c     consumers;
+    v_wakes uuid[];
 begin
     select * into v_c from consumers c where c.id = p_consumer_id for update;
     if not found or v_c.state = 'stopped' or v_c.paused = p_paused then
@@ -19,9 +24,9 @@ begin
     end if;
     update consumers c set paused = p_paused where c.id = p_consumer_id returning * into v_c;
     if not p_paused and v_c.state = 'idle' and _consumer_pending(v_c.id) then
-        v_wake := _wake_mint(v_c, 'resumed', p_now);
-        if v_wake is not null then
-            perform _wake_publish(array[v_c.service_id], array[v_wake], p_now);
+        select array_agg(w.wake_id) into v_wakes from _wake_mint(array[v_c.id], array['resumed'], p_now) w;
+        if v_wakes is not null then
+            perform _wake_publish(v_wakes, p_now);
         end if;
     end if;
 end

@@ -4,16 +4,27 @@
 create or replace function rouse._consumer_stop(p_consumer_id bigint, p_now timestamptz) returns void
 language plpgsql
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set jit = off
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 declare
-    v_c consumers;
+    v_c   consumers;
+    v_end claim_verdict;
 begin
     select * into v_c from consumers c where c.id = p_consumer_id for update;
     if not found or v_c.state = 'stopped' then
         return;
     end if;
     if v_c.state = 'claimed' then
-        perform _claim_end(v_c, 'failed', 'The entity was stopped.', null, null, p_now);
+        v_end.id := v_c.id;
+        v_end.effect := 'end';
+        v_end.status := 'failed';
+        v_end.error := 'The entity was stopped.';
+        v_end.pending := false;
+        perform _claim_write(array[v_end], p_now);
     elsif v_c.state = 'waking' then
         v_c := _wake_supersede(v_c, p_now);
     end if;

@@ -1,62 +1,71 @@
--- _wake_mint: the one place that makes a wake. The caller holds the consumer's
--- row lock, has read the clock after it, and has seen that the consumer is
--- idle, not paused, and has pending work. The wake takes the next epoch; it is
--- published by _wake_publish in the same transaction. Returns the wake's id,
--- or null when no target can be told.
-create or replace function rouse._wake_mint(p_consumer rouse.consumers, p_reason text, p_now timestamptz) returns uuid
+-- _wake_mint: the one place that makes wakes. The caller holds the consumers'
+-- row locks, has read the clock after that, and has seen that each is idle, not
+-- paused, and has pending work. A wake takes the next epoch; it is published by
+-- _wake_publish in the same transaction. Returns the wakes made; a consumer
+-- whose target cannot be told gets none.
+--
+-- notification_public is the one payload every transport carries (RFC "Wake
+-- notification shape"), without its tokens and its callback, which the gateway
+-- adds when it serves it. Each stream's offset is the tail at wake time,
+-- ackedOffset is where unread work begins.
+create or replace function rouse._wake_mint(p_consumers bigint[], p_reasons text[], p_now timestamptz)
+returns table (consumer_id bigint, wake_id uuid)
 language plpgsql
 set search_path = rouse, pg_temp
 as $$
-declare
-    v_wake    uuid := gen_random_uuid();
-    v_target  jsonb;
-    v_type    text;
-    v_runner  text;
-    v_stream  text;
-    v_public  jsonb;
-    v_push    boolean;
+#variable_conflict use_column
 begin
-    -- One target today; an ordered list chooses here.
-    select e.dispatch_policy -> 'targets' -> 0 into v_target
-      from entities e where e.service_id = p_consumer.service_id and e.url = p_consumer.entity_url;
-    v_type := v_target ->> 'type';
-    if v_type is null then
-        return null;
-    end if;
-    if v_type = 'runner' then
-        v_runner := v_target ->> 'runnerId';
-        select r.wake_stream into v_stream from runners r where r.service_id = p_consumer.service_id and r.id = v_runner;
-        if not found then
-            return null;
-        end if;
-    end if;
-    v_push := v_type <> 'runner';
-    v_public := _wake_notification(p_consumer, v_wake, p_consumer.epoch + 1, p_reason);
-
-    update consumers c
-       set state = 'waking', epoch = p_consumer.epoch + 1, wake_id = v_wake, runner_id = v_runner,
-           holder = null, claim_id = null, claimed_at = null, lease_expires_at = null,
-           told_at = p_now,
-           -- A push transport's schedule lives in wake_notifications.next_attempt_at.
-           due_at = least(c.due_at, case when v_push then 'infinity'::timestamptz
-                                         else p_now + make_interval(secs => c.wake_ttl_ms / 1000.0) end)
-     where c.id = p_consumer.id;
-
-    insert into wake_notifications (service_id, wake_id, consumer_id, epoch, entity_url, target_type, target_runner_id,
-            target_webhook_url, target, runner_wake_stream, notification_public, next_attempt_at, created_at)
-    values (p_consumer.service_id, v_wake, p_consumer.name, p_consumer.epoch + 1, p_consumer.entity_url, v_type, v_runner,
-            v_target ->> 'url', v_target, v_stream, v_public, case when v_push then p_now end, p_now);
-
-    update entity_dispatch_state d
-       set outstanding_wake_id = v_wake, outstanding_wake_target = v_target, outstanding_wake_created_at = p_now,
-           last_wake_id = v_wake,
-           pending_source_streams = v_public -> 'streams', pending_reason = p_reason,
-           pending_since = coalesce(d.pending_since, p_now),
-           active_consumer_id = null, active_runner_id = null, active_epoch = null,
-           active_claimed_at = null, active_lease_expires_at = null,
-           updated_at = p_now
-     where d.service_id = p_consumer.service_id and d.entity_url = p_consumer.entity_url;
-    return v_wake;
+    return query
+    with made as materialized (
+        select c.id, c.service_id, c.name, c.epoch + 1 as epoch, c.entity_url, c.wake_ttl_ms * interval '1 ms' as ttl, m.reason, t.target, t.type,
+               m.wake_id, r.id as runner_id, r.wake_stream, u.streams,
+               jsonb_build_object(
+                   'consumerId', c.name, 'epoch', c.epoch + 1, 'wakeId', m.wake_id,
+                   'streamPath', '/' || u.path, 'streams', coalesce(u.streams, '[]'), 'triggeredBy', jsonb_build_array('/' || u.path),
+                   'triggerEvent', m.reason,
+                   'entity', jsonb_build_object(
+                       'type', e.type, 'status', e.status, 'url', e.url,
+                       'streams', jsonb_build_object('main', e.url || '/main', 'error', e.url || '/error'),
+                       'tags', e.tags, 'spawnArgs', e.spawn_args, 'createdBy', e.created_by)
+                       || case when e.sandbox is null then '{}' else jsonb_build_object('sandbox', e.sandbox) end) as notification
+          from (select u.id, u.reason, gen_random_uuid() as wake_id from unnest(p_consumers, p_reasons) u (id, reason)) m
+          join consumers c on c.id = m.id
+          join entities e on e.service_id = c.service_id and e.url = c.entity_url
+          -- One target today; an ordered list chooses here.
+         cross join lateral (select d.target, d.target ->> 'type' as type from (select e.dispatch_policy -> 'targets' -> 0 as target) d) t
+          left join runners r on r.service_id = c.service_id and r.id = case when t.type = 'runner' then t.target ->> 'runnerId' end
+         cross join lateral (
+               select min(s.path) as path, jsonb_agg(jsonb_build_object('path', '/' || s.path, 'offset', _offset(s.tail),
+                                                                        'ackedOffset', _offset(cs.acked)) order by s.path) as streams
+                 from consumer_streams cs join streams s on s.id = cs.stream_id
+                where cs.consumer_id = c.id and s.path is not null) u
+         where t.type <> 'runner' or r.id is not null
+    ), waking as (
+        update consumers c
+           set state = 'waking', epoch = m.epoch, wake_id = m.wake_id, runner_id = m.runner_id,
+               holder = null, claim_id = null, claimed_at = null, lease_expires_at = null, told_at = p_now,
+               -- A push transport's schedule lives in wake_notifications.next_attempt_at.
+               due_at = least(c.due_at, case when m.runner_id is null then 'infinity' else p_now + m.ttl end)
+          from made m
+         where c.id = m.id
+    ), shown as (
+        update entity_dispatch_state d
+           set outstanding_wake_id = m.wake_id, outstanding_wake_target = m.target, outstanding_wake_created_at = p_now,
+               last_wake_id = m.wake_id,
+               pending_source_streams = coalesce(m.streams, '[]'), pending_reason = m.reason, pending_since = coalesce(d.pending_since, p_now),
+               active_consumer_id = null, active_runner_id = null, active_epoch = null,
+               active_claimed_at = null, active_lease_expires_at = null,
+               updated_at = p_now
+          from made m
+         where d.service_id = m.service_id and d.entity_url = m.entity_url
+    ), queued as (
+        insert into wake_notifications (service_id, wake_id, consumer_id, epoch, entity_url, target_type, target_runner_id,
+                target_webhook_url, target, runner_wake_stream, notification_public, next_attempt_at, created_at)
+        select m.service_id, m.wake_id, m.name, m.epoch, m.entity_url, m.type, m.runner_id,
+               m.target ->> 'url', m.target, m.wake_stream, m.notification, case when m.runner_id is null then p_now end, p_now
+          from made m
+    )
+    select m.id, m.wake_id from made m;
 end
 $$;
-comment on function rouse._wake_mint(rouse.consumers, text, timestamptz) is 'Makes the next wake of an idle consumer under its row lock.';
+comment on function rouse._wake_mint(bigint[], text[], timestamptz) is 'Makes the next wake of idle consumers under their row locks.';

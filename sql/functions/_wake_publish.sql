@@ -3,7 +3,7 @@
 -- "Wake streams"), a push wake becomes due. Wake streams are locked last, in
 -- id order, so that no two callers wait for each other. The entry carries no
 -- secret: the gateway fills in claimToken and callback when its owner reads it.
-create or replace function rouse._wake_publish(p_service_id integer[], p_wakes uuid[], p_now timestamptz) returns void
+create or replace function rouse._wake_publish(p_wakes uuid[], p_now timestamptz) returns void
 language plpgsql
 set search_path = rouse, pg_temp
 as $$
@@ -11,61 +11,54 @@ declare
     v_notices text;
     v_push    text;
 begin
-    if coalesce(cardinality(p_wakes), 0) = 0 then
-        return;
-    end if;
     perform 1 from streams s
       where s.id in (select t.id
-                       from unnest(p_service_id, p_wakes) as w (service_id, wake_id)
-                       join wake_notifications n on n.service_id = w.service_id and n.wake_id = w.wake_id
+                       from unnest(p_wakes) w
+                       join wake_notifications n on n.wake_id = w
                        join streams t on t.service_id = n.service_id and t.path = ltrim(n.runner_wake_stream, '/'))
       order by s.id for no key update;
 
     -- The streams are locked, so this statement sees the tails they will keep
     -- until it moves them: each entry's place is known without a join back.
     with entry as materialized (
-        select b.service_id, b.wake_id, b.stream_id, b.payload,
+        select b.wake_id, b.push, b.stream_id, b.payload,
                b.tail + sum(octet_length(b.payload)) over (partition by b.stream_id order by b.ord)::bigint as position
-          from (select n.service_id, n.wake_id, s.id as stream_id, s.tail, w.ord,
-                       convert_to((n.notification_public || jsonb_build_object(
+          from (select n.wake_id, n.next_attempt_at is not null as push, s.id as stream_id, s.tail, w.ord,
+                       case when s.id is not null then convert_to((n.notification_public || jsonb_build_object(
                             'type', 'wake',
                             'subscription_id', n.consumer_id,
                             'stream', ltrim(n.notification_public ->> 'streamPath', '/'),
                             'generation', n.epoch,
-                            'ts', floor(extract(epoch from p_now) * 1000)::bigint))::text, 'UTF8') as payload
-                  from unnest(p_service_id, p_wakes) with ordinality as w (service_id, wake_id, ord)
-                  join wake_notifications n on n.service_id = w.service_id and n.wake_id = w.wake_id
-                  join streams s on s.service_id = n.service_id and s.path = ltrim(n.runner_wake_stream, '/')
-                 where s.closed_at is null
+                            'ts', floor(extract(epoch from p_now) * 1000)::bigint))::text, 'UTF8') end as payload
+                  from unnest(p_wakes) with ordinality as w (wake_id, ord)
+                  join wake_notifications n on n.wake_id = w.wake_id
+                  left join streams s on s.service_id = n.service_id and s.path = ltrim(n.runner_wake_stream, '/') and s.closed_at is null
                 -- Keeps the planner from writing each payload twice.
                 offset 0) b
     ), moved as (
         update streams s set tail = e.tail
-          from (select stream_id, max(position) as tail from entry group by stream_id) e
+          from (select stream_id, max(position) as tail from entry where stream_id is not null group by stream_id) e
          where s.id = e.stream_id
         returning s.id, s.tail
     ), written as (
         insert into messages (stream_id, position, payload)
-        select e.stream_id, e.position, e.payload from entry e
+        select e.stream_id, e.position, e.payload from entry e where e.stream_id is not null
     ), marked as (
         update wake_notifications n
            set delivery_status = 'delivered', delivered_at = coalesce(n.delivered_at, p_now), attempts = n.attempts + 1,
                runner_wake_stream_offset = _offset(e.position)
           from entry e
-         where n.service_id = e.service_id and n.wake_id = e.wake_id
+         where e.stream_id is not null and n.wake_id = e.wake_id
     )
-    select string_agg(m.id || ':' || m.tail || ':0', ',') into v_notices from moved m;
+    select (select string_agg(m.id || ':' || m.tail || ':0', ',') from moved m),
+           (select string_agg(e.wake_id::text, ',') from entry e where e.push)
+      into v_notices, v_push;
     if v_notices is not null then
         perform pg_logical_emit_message(true, 'rouse', v_notices);
     end if;
-
-    select string_agg(n.wake_id::text, ',') into v_push
-      from unnest(p_service_id, p_wakes) as w (service_id, wake_id)
-      join wake_notifications n on n.service_id = w.service_id and n.wake_id = w.wake_id
-     where n.next_attempt_at is not null;
     if v_push is not null then
         perform pg_logical_emit_message(true, 'rouse.wake', v_push);
     end if;
 end
 $$;
-comment on function rouse._wake_publish(integer[], uuid[], timestamptz) is 'Appends wakes to their runners'' wake streams, or makes them due for a push transport.';
+comment on function rouse._wake_publish(uuid[], timestamptz) is 'Appends wakes to their runners'' wake streams, or makes them due for a push transport.';

@@ -8,56 +8,55 @@ create or replace function rouse._claim_reap(p_limit integer, p_now timestamptz)
 returns table (expired integer, redelivered integer, moved integer)
 language plpgsql
 set search_path = rouse, pg_temp
+set plan_cache_mode = force_generic_plan
+set jit = off
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
 as $$
 declare
-    v_c        consumers;
-    v_wake     uuid;
-    v_wait     interval;
-    v_services integer[] := '{}';
-    v_wakes    uuid[] := '{}';
+    v_due    bigint[];
+    v_lapsed jsonb;
+    v_again  uuid[];
 begin
-    expired := 0; redelivered := 0; moved := 0;
-    for v_c in
-        select * from consumers c where c.due_at <= p_now order by c.due_at limit p_limit for update skip locked
-    loop
-        if v_c.state = 'claimed' and v_c.lease_expires_at <= p_now then
-            v_wake := _claim_end(v_c, 'expired', 'The lease ended without a release.', null, 'lease_expired', p_now);
-            expired := expired + 1;
-            if v_wake is not null then
-                v_services := v_services || v_c.service_id;
-                v_wakes := v_wakes || v_wake;
-            end if;
-        elsif v_c.state = 'claimed' then
-            update consumers c set due_at = v_c.lease_expires_at where c.id = v_c.id;
-            moved := moved + 1;
-        elsif v_c.state <> 'waking' then
-            update consumers c set due_at = null where c.id = v_c.id;
-            moved := moved + 1;
-        elsif v_c.runner_id is null then
-            -- A push transport's schedule lives in wake_notifications.
-            update consumers c set due_at = 'infinity' where c.id = v_c.id;
-            moved := moved + 1;
-        else
-            select make_interval(secs => v_c.wake_ttl_ms / 1000.0 * (1 << least(greatest(n.attempts - 3, 0), 5))) into v_wait
-              from wake_notifications n where n.wake_id = v_c.wake_id;
-            if v_c.told_at + v_wait > p_now then
-                update consumers c set due_at = v_c.told_at + v_wait where c.id = v_c.id;
-                moved := moved + 1;
-                continue;
-            end if;
-            update consumers c set told_at = p_now, due_at = p_now + make_interval(secs => c.wake_ttl_ms / 1000.0) where c.id = v_c.id;
-            if exists (select from runner_runtime_diagnostics d join runners r on r.service_id = d.service_id and r.id = d.runner_id
-                        where d.service_id = v_c.service_id and d.runner_id = v_c.runner_id and d.liveness_lease_expires_at > p_now
-                          and r.admin_status = 'enabled') then
-                redelivered := redelivered + 1;
-                v_services := v_services || v_c.service_id;
-                v_wakes := v_wakes || v_c.wake_id;
-            else
-                moved := moved + 1;
-            end if;
-        end if;
-    end loop;
-    perform _wake_publish(v_services, v_wakes, p_now);
+    expired := 0;
+    select array_agg(c.id) into v_due
+      from (select c.id from consumers c where c.due_at <= p_now order by c.due_at limit p_limit for update skip locked) c;
+    select jsonb_agg(jsonb_build_object('op', 'expire', 'service', c.service_id, 'id', c.id)) filter (where c.state = 'claimed' and c.lease_expires_at <= p_now),
+           array_agg(c.id) filter (where c.state <> 'claimed' or c.lease_expires_at > p_now)
+      into v_lapsed, v_due
+      from consumers c where c.id = any (v_due);
+    if v_lapsed is not null then
+        select count(*) filter (where (a.answer).outcome = 'lease_expired') into expired from _claim_apply(v_lapsed, false, p_now) a;
+    end if;
+
+    with due as materialized (
+        select c.id, c.service_id, c.runner_id, c.wake_id, x.again <= p_now as tell,
+               case when c.state = 'claimed' then c.lease_expires_at
+                    when c.state <> 'waking' then null
+                    -- A push transport's schedule lives in wake_notifications.
+                    when c.runner_id is null then 'infinity'
+                    when x.again > p_now then x.again
+                    else p_now + c.wake_ttl_ms * interval '1 ms' end as due_at
+          from consumers c
+         cross join lateral (select case when c.state = 'waking' and c.runner_id is not null
+                                         then c.told_at + c.wake_ttl_ms * interval '1 ms' * (
+                             select 1 << least(greatest(n.attempts - 3, 0), 5) from wake_notifications n where n.wake_id = c.wake_id) end as again) x
+         where c.id = any (v_due)
+    ), seen as (
+        update consumers c set due_at = d.due_at, told_at = case when d.tell then p_now else c.told_at end
+          from due d where c.id = d.id
+    )
+    select array_agg(d.wake_id) into v_again
+      from due d
+      join runner_runtime_diagnostics g on g.service_id = d.service_id and g.runner_id = d.runner_id
+      join runners r on r.service_id = d.service_id and r.id = d.runner_id
+     where d.tell and g.liveness_lease_expires_at > p_now and r.admin_status = 'enabled';
+    redelivered := coalesce(cardinality(v_again), 0);
+    moved := coalesce(cardinality(v_due), 0) - redelivered;
+    if v_again is not null then
+        perform _wake_publish(v_again, p_now);
+    end if;
     return next;
 end
 $$;
@@ -68,11 +67,6 @@ returns table (expired integer, redelivered integer, moved integer)
 language sql
 set search_path = rouse, pg_temp
 set lock_timeout = '5s'
-set plan_cache_mode = force_generic_plan
-set jit = off
-set enable_seqscan = off
-set enable_hashjoin = off
-set enable_mergejoin = off
 as $$
     select * from _claim_reap(p_limit, clock_timestamp())
 $$;

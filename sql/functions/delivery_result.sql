@@ -16,7 +16,6 @@ as $$
 declare
     v_n    wake_notifications;
     v_c    consumers;
-    v_a    claim_answer;
     v_acks jsonb;
 begin
     update delivery_attempts a
@@ -33,10 +32,6 @@ begin
         return 'resolved';
     end if;
     if p_outcome = 'done' then
-        if v_c.state = 'waking' then
-            v_a := _claim_acquire(v_c, p_wake_id, 'transport:' || v_n.target_type, null, null, true, true, p_now);
-            select * into v_c from consumers c where c.id = v_c.id;
-        end if;
         select jsonb_agg(jsonb_build_object('path', e ->> 'path', 'position',
                    greatest(ltrim(split_part(e ->> 'offset', '_', 2), '0'), '0')::bigint)) into v_acks
           from jsonb_array_elements(v_n.notification_public -> 'streams') e;
@@ -45,11 +40,13 @@ begin
           from jsonb_to_recordset(v_acks) as a (path text, position bigint)
           join streams s on s.service_id = p_service_id and s.path = ltrim(a.path, '/')
           join consumer_streams cs on cs.consumer_id = v_c.id and cs.stream_id = s.id;
-        v_a := _claim_release(v_c, v_n.epoch, p_wake_id, coalesce(v_acks, '[]'), null, p_now);
-        if v_a.minted is not null then
-            perform _wake_publish(array[p_service_id], array[v_a.minted], p_now);
-        end if;
-        return v_a.outcome;
+        -- A claim by the callback stands; else the transport takes the wake itself.
+        select (a.answer).outcome into p_outcome from _claim_apply(jsonb_build_array(
+            jsonb_build_object('op', 'acquire', 'service', p_service_id, 'id', v_c.id, 'wake', p_wake_id,
+                               'holder', 'transport:' || v_n.target_type, 'trusted', true),
+            jsonb_build_object('op', 'release', 'service', p_service_id, 'id', v_c.id, 'epoch', v_n.epoch, 'wake', p_wake_id, 'acks', v_acks)),
+            true, p_now) a where a.ord = 2;
+        return p_outcome;
     end if;
     if v_c.state = 'claimed' then
         return 'claimed';

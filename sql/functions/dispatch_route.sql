@@ -1,12 +1,12 @@
 -- _dispatch_route, dispatch_route: what the wake router calls once for
 -- everything one batch of the log touched: (stream, position) pairs of
--- actionable appends. An idle
--- consumer with pending work gets its next wake; while a wake or a claim is
--- open only the pending offsets move (RFC "coalesce duplicate wake").
+-- actionable appends. An idle consumer with pending work gets its next wake;
+-- while a wake or a claim is open only the pending offsets move (RFC "coalesce
+-- duplicate wake"). Nothing is waited for but wake streams.
 -- Outcomes: minted, coalesced, idle (nothing pending, stopped, paused, or not
 -- an entity's stream), no_target, retry (locked by somebody else, or the append
 -- is not visible to this snapshot yet: call again shortly). p_now is the chosen
--- time of a test; null reads the clock after each lock.
+-- time of a test; null reads the clock after the locks.
 create or replace function rouse._dispatch_route(p_streams bigint[], p_positions bigint[], p_now timestamptz)
 returns table (stream_id bigint, outcome text)
 language plpgsql
@@ -17,76 +17,78 @@ set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
+#variable_conflict use_column
 declare
-    v_in       record;
-    v_c        consumers;
-    v_s        record;
-    v_wake     uuid;
-    v_services integer[] := '{}';
-    v_wakes    uuid[] := '{}';
+    v_locked   bigint[];   -- an element a pair: its consumer, null when there is none or somebody else has locked it
+    v_outcomes text[];
+    v_idle     bigint[];   -- consumers to be woken
+    v_untold   bigint[];   -- those without a target
+    v_woken    bigint[];
+    v_wakes    uuid[];
     v_now      timestamptz;
 begin
-    for v_in in
-        select i.id, i.position, s.consumer_id
-          from unnest(p_streams, p_positions) as i (id, position)
+    select array_agg(l.id order by i.ord) into v_locked
+      from unnest(p_streams) with ordinality i (id, ord)
+      left join streams s on s.id = i.id
+      left join lateral (select c.id from consumers c where c.id = s.consumer_id for update skip locked) l on true;
+    v_now := coalesce(p_now, clock_timestamp());
+
+    with at as materialized (
+        select i.id, i.ord, c.id as consumer_id, c.service_id, c.entity_url, s.path, s.tail, cs.acked,
+               case when c.state = 'waking' and c.runner_id is null then c.wake_id end as pushed,
+               -- A stream created a moment ago may not be visible yet.
+               case when s.id is null or s.consumer_id is not null and c.id is null then 'retry'
+                    when s.consumer_id is null then 'idle'
+                    when s.actionable < i.position then 'retry'
+                    when s.actionable <= cs.acked or c.state = 'stopped' or c.paused or s.path is null then 'idle'
+                    when c.state = 'idle' then 'mint'
+                    else 'coalesced' end as outcome
+          from unnest(p_streams, p_positions, v_locked) with ordinality i (id, position, locked, ord)
           left join streams s on s.id = i.id
-         order by s.consumer_id
-    loop
-        stream_id := v_in.id;
-        if v_in.consumer_id is null then
-            -- Not linked to a consumer; a stream created a moment ago may not
-            -- be visible yet.
-            outcome := case when exists (select from streams s where s.id = v_in.id) then 'idle' else 'retry' end;
-            return next;
-            continue;
+          left join consumers c on c.id = i.locked
+          left join consumer_streams cs on cs.consumer_id = c.id and cs.stream_id = s.id
+    ), moved as (
+        update entity_dispatch_state d
+           set pending_source_streams = jsonb_build_array(jsonb_build_object('path', '/' || a.path, 'offset', _offset(a.tail),
+                                                                           'ackedOffset', _offset(a.acked))),
+               pending_reason = 'message_received', pending_since = coalesce(d.pending_since, v_now), updated_at = v_now
+          from at a
+         where a.outcome = 'coalesced' and d.service_id = a.service_id and d.entity_url = a.entity_url
+    ), again as (
+        -- A receiver that refused the wake for good is asked once more for each new message: the refusal may have been
+        -- mended.
+        update wake_notifications n set delivery_status = 'queued', next_attempt_at = v_now
+          from at a
+         where a.outcome = 'coalesced' and n.wake_id = a.pushed and n.delivery_status = 'failed'
+        returning n.wake_id
+    )
+    select array_agg(a.outcome order by a.ord), array_agg(distinct a.consumer_id) filter (where a.outcome = 'mint'),
+           (select array_agg(g.wake_id) from again g)
+      into v_outcomes, v_idle, v_wakes
+      from at a;
+
+    if v_idle is not null then
+        select array_agg(w.consumer_id), v_wakes || array_agg(w.wake_id) into v_woken, v_wakes
+          from _wake_mint(v_idle, array_fill('message_received'::text, array[cardinality(v_idle)]), v_now) w;
+        if cardinality(v_woken) is distinct from cardinality(v_idle) then
+            v_untold := array(select unnest(v_idle) except select unnest(v_woken));
+            -- The policy never changes: the scan need not come back for these.
+            update streams s set pending = false
+              from unnest(p_streams, v_locked) i (id, consumer)
+             cross join lateral (select from streams t where t.id = i.id and t.pending for no key update skip locked) t
+             where i.consumer = any (v_untold) and s.id = i.id;
         end if;
-        select * into v_c from consumers c where c.id = v_in.consumer_id for update skip locked;
-        if v_c.id is null then
-            outcome := 'retry';
-            return next;
-            continue;
-        end if;
-        v_now := coalesce(p_now, clock_timestamp());
-        select s.path, s.tail, s.actionable, cs.acked into v_s
-          from streams s join consumer_streams cs on cs.stream_id = s.id and cs.consumer_id = v_c.id
-         where s.id = v_in.id;
-        if v_s.actionable < v_in.position then
-            outcome := 'retry';
-        elsif v_s.actionable <= v_s.acked or v_c.state = 'stopped' or v_c.paused or v_s.path is null then
-            outcome := 'idle';
-        elsif v_c.state = 'idle' then
-            v_wake := _wake_mint(v_c, 'message_received', v_now);
-            if v_wake is null then
-                -- The policy never changes: the scan need not come back for this.
-                outcome := 'no_target';
-                update streams s set pending = false where s.id = v_in.id and s.pending and s.actionable = v_s.actionable;
-            else
-                outcome := 'minted';
-                v_services := v_services || v_c.service_id;
-                v_wakes := v_wakes || v_wake;
-            end if;
-        else
-            outcome := 'coalesced';
-            update entity_dispatch_state d
-               set pending_source_streams = jsonb_build_array(jsonb_build_object('path', '/' || v_s.path, 'offset', _offset(v_s.tail),
-                                                                               'ackedOffset', _offset(v_s.acked))),
-                   pending_reason = 'message_received', pending_since = coalesce(d.pending_since, v_now),
-                   updated_at = v_now
-             where d.service_id = v_c.service_id and d.entity_url = v_c.entity_url;
-            if v_c.state = 'waking' and v_c.runner_id is null then
-                -- A receiver that refused the wake for good is asked once more
-                -- for each new message: the refusal may have been mended.
-                update wake_notifications n set delivery_status = 'queued', next_attempt_at = v_now
-                 where n.wake_id = v_c.wake_id and n.delivery_status = 'failed';
-                if found then
-                    v_services := v_services || v_c.service_id;
-                    v_wakes := v_wakes || v_c.wake_id;
-                end if;
-            end if;
-        end if;
-        return next;
-    end loop;
-    perform _wake_publish(v_services, v_wakes, coalesce(p_now, clock_timestamp()));
+    end if;
+    if v_wakes is not null then
+        perform _wake_publish(v_wakes, v_now);
+    end if;
+    -- The first pair of a woken consumer minted its wake, the others found it.
+    return query
+    select i.id, case when i.outcome <> 'mint' then i.outcome
+                      when i.consumer = any (v_untold) then 'no_target'
+                      when row_number() over (partition by i.consumer, i.outcome order by i.ord) = 1 then 'minted'
+                      else 'coalesced' end
+      from unnest(p_streams, v_outcomes, v_locked) with ordinality i (id, outcome, consumer, ord);
 end
 $$;
 comment on function rouse._dispatch_route(bigint[], bigint[], timestamptz) is 'dispatch_route at a chosen time, for tests.';
@@ -95,7 +97,6 @@ create or replace function rouse.dispatch_route(p_streams bigint[], p_positions 
 returns table (stream_id bigint, outcome text)
 language plpgsql
 set search_path = rouse, pg_temp
-set lock_timeout = '5s'
 as $$
 begin
     return query select * from _dispatch_route(p_streams, p_positions, null);

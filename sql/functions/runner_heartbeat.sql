@@ -55,7 +55,7 @@ begin
                    and w.resolved_at is null and w.claim_status = 'unclaimed' and c.state = 'waking'
                  order by w.created_at limit 1000 for update of c skip locked) n;
         if v_wakes is not null then
-            perform _wake_publish(array_fill(p_service_id, array[cardinality(v_wakes)]), v_wakes, p_now);
+            perform _wake_publish(v_wakes, p_now);
             redelivered := cardinality(v_wakes);
         end if;
     end if;

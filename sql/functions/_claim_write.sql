@@ -1,0 +1,158 @@
+-- _claim_write: carries out verdicts on consumers whose rows the caller has
+-- locked, one statement a kind of effect:
+-- grants, heartbeats, cursors, acks, ends, and wakes where work is left. An
+-- entity that was asked to stop while it ran stops when its claim ends. Returns
+-- the wakes it has minted, for the caller to publish, or null.
+-- A stream that is locked by somebody else keeps its pending flag, which is
+-- only the scan's hint: nothing is waited for.
+create or replace function rouse._claim_write(p_verdicts rouse.claim_verdict[], p_now timestamptz) returns uuid[]
+language plpgsql
+set search_path = rouse, pg_temp
+as $$
+declare
+    v_effects text[] := array(select distinct v.effect from unnest(p_verdicts) v);
+    v_close   bigint[];
+    v_ids     bigint[];
+    v_reasons text[];
+begin
+    if 'grant' = any (v_effects) then
+        with taken as (
+            update consumers c
+               set state = 'claimed', holder = v.holder, claim_id = v.claim_id, claimed_at = p_now,
+                   lease_expires_at = p_now + c.lease_ttl_ms * interval '1 ms',
+                   due_at = least(c.due_at, p_now + c.lease_ttl_ms * interval '1 ms')
+              from unnest(p_verdicts) v
+             where v.effect = 'grant' and c.id = v.id
+            returning c.service_id, c.name, c.entity_url, c.epoch, c.wake_id, c.runner_id, c.holder, c.claim_id, c.lease_expires_at
+        ), told as (
+            update wake_notifications n
+               set claim_status = 'claimed', claimed_at = p_now, next_attempt_at = null,
+                   delivery_status = case when n.delivery_status = 'superseded' then n.delivery_status else 'delivered' end,
+                   delivered_at = coalesce(n.delivered_at, p_now)
+              from taken t
+             where n.wake_id = t.wake_id
+            returning t.*, n.notification_public ->> 'streamPath' as stream_path
+        ), shown as (
+            update entity_dispatch_state d
+               set outstanding_wake_id = null, outstanding_wake_target = null, outstanding_wake_created_at = null,
+                   active_consumer_id = t.name, active_runner_id = t.runner_id, active_epoch = t.epoch,
+                   active_claimed_at = p_now, active_lease_expires_at = t.lease_expires_at, last_claimed_at = p_now, updated_at = p_now
+              from taken t
+             where d.service_id = t.service_id and d.entity_url = t.entity_url
+        ), running as (
+            update entities e set status = 'running', updated_at = p_now
+              from taken t
+             where e.service_id = t.service_id and e.url = t.entity_url and e.status in ('spawning', 'idle')
+        )
+        insert into consumer_claims (service_id, consumer_id, epoch, wake_id, entity_url, stream_path, runner_id, holder, claim_id,
+                status, claimed_at, last_heartbeat_at, lease_expires_at, updated_at)
+        select t.service_id, t.name, t.epoch, t.wake_id, t.entity_url, t.stream_path, t.runner_id, t.holder, t.claim_id,
+               'active', p_now, p_now, t.lease_expires_at, p_now
+          from told t;
+    end if;
+
+    if 'beat' = any (v_effects) then
+        with beaten as (
+            -- A lease never shrinks, also when the database's clock has stepped back.
+            update consumers c set lease_expires_at = greatest(c.lease_expires_at, p_now + c.lease_ttl_ms * interval '1 ms')
+              from unnest(p_verdicts) v
+             where v.effect = 'beat' and c.id = v.id
+            returning c.service_id, c.name, c.entity_url, c.epoch, c.lease_expires_at
+        ), claimed as (
+            update consumer_claims k set last_heartbeat_at = p_now, lease_expires_at = b.lease_expires_at, updated_at = p_now
+              from beaten b
+             where k.consumer_id = b.name and k.epoch = b.epoch and k.service_id = b.service_id
+        )
+        update entity_dispatch_state d set active_lease_expires_at = b.lease_expires_at, updated_at = p_now
+          from beaten b
+         where d.service_id = b.service_id and d.entity_url = b.entity_url;
+    end if;
+
+    if v_effects && array['ack', 'end'] then
+        with moved as materialized (
+            select v.id, x.stream, max(x.position) as position
+              from unnest(p_verdicts) v cross join unnest(v.streams, v.positions) x (stream, position)
+             where v.effect in ('ack', 'end') group by v.id, x.stream
+        ), acked as (
+            update consumer_streams cs set acked = m.position
+              from moved m
+             where cs.consumer_id = m.id and cs.stream_id = m.stream and cs.acked < m.position
+        ), free as materialized (
+            select s.id, m.position from moved m
+             cross join lateral (select s.id from streams s
+                                  where s.id = m.stream and s.pending and s.actionable <= m.position for no key update skip locked) s
+        )
+        update streams s set pending = false from free f where s.id = f.id and s.actionable <= f.position;
+    end if;
+
+    if 'ack' = any (v_effects) then
+        with noted as (
+            update consumer_claims k set acked_streams = v.acked, updated_at = p_now
+              from unnest(p_verdicts) v join consumers c on c.id = v.id
+             where v.effect = 'ack' and k.consumer_id = c.name and k.epoch = c.epoch and k.service_id = c.service_id
+        )
+        update entity_dispatch_state d
+           set pending_source_streams = '[]', pending_reason = null, pending_since = null, updated_at = p_now
+          from unnest(p_verdicts) v join consumers c on c.id = v.id
+         where v.effect = 'ack' and not v.pending and d.service_id = c.service_id and d.entity_url = c.entity_url;
+    end if;
+
+    if 'end' = any (v_effects) then
+        with ending as materialized (
+            select c.id, c.service_id, c.name, c.entity_url, c.epoch, c.wake_id, v.status, v.error, v.acked, v.pending, v.next_wake, v.entity_status
+              from unnest(p_verdicts) v join consumers c on c.id = v.id
+             where v.effect = 'end'
+        ), idle as (
+            update consumers c
+               set state = 'idle', wake_id = null, holder = null, runner_id = null, claim_id = null, claimed_at = null, lease_expires_at = null
+              from ending x
+             where c.id = x.id
+        ), resolved as (
+            update wake_notifications n
+               set claim_status = case when x.status = 'expired' then 'expired' else 'completed' end, resolved_at = p_now, next_attempt_at = null
+              from ending x
+             where n.wake_id = x.wake_id
+        ), shown as (
+            update entity_dispatch_state d
+               set active_consumer_id = null, active_runner_id = null, active_epoch = null,
+                   active_claimed_at = null, active_lease_expires_at = null,
+                   pending_source_streams = case when x.pending then d.pending_source_streams else '[]' end,
+                   pending_reason = case when x.pending then d.pending_reason end,
+                   pending_since = case when x.pending then d.pending_since end,
+                   last_released_at = p_now,
+                   last_completed_at = case when x.status = 'released' then p_now else d.last_completed_at end,
+                   last_error = case x.status when 'released' then null
+                                              when 'failed' then coalesce(x.error, 'The run failed.')
+                                              else d.last_error end,
+                   updated_at = p_now
+              from ending x
+             where d.service_id = x.service_id and d.entity_url = x.entity_url
+        ), rested as (
+            update entities e set status = x.entity_status, updated_at = p_now
+              from ending x
+             where e.service_id = x.service_id and e.url = x.entity_url and e.status <> x.entity_status
+        ), ended as (
+            update consumer_claims k
+               set status = x.status, released_at = p_now, error = x.error, next_wake = x.next_wake,
+                   acked_streams = coalesce(x.acked, k.acked_streams), updated_at = p_now
+              from ending x
+             where k.consumer_id = x.name and k.epoch = x.epoch and k.service_id = x.service_id
+        )
+        select array_agg(x.id) filter (where x.next_wake is not null and x.entity_status = 'stopped') into v_close from ending x;
+        if v_close is not null then
+            perform _entity_close(c, p_now) from consumers c where c.id = any (v_close);
+        end if;
+    end if;
+
+    if v_effects && array['end', 'mint'] then
+        select array_agg(v.id), array_agg(case when v.effect = 'mint' then 'acquire' when v.status = 'expired' then 'lease_expired' else 'release' end)
+          into v_ids, v_reasons
+          from unnest(p_verdicts) v where v.effect = 'mint' or v.effect = 'end' and v.next_wake;
+        if v_ids is not null then
+            return (select array_agg(w.wake_id) from _wake_mint(v_ids, v_reasons, p_now) w);
+        end if;
+    end if;
+    return null;
+end
+$$;
+comment on function rouse._claim_write(rouse.claim_verdict[], timestamptz) is 'Carries out verdicts on locked consumers at a chosen time.';
