@@ -2,6 +2,7 @@ package mutextest
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -68,7 +69,8 @@ func TestNoDeadlockBetweenBatches(t *testing.T) {
 		`select 1 from rouse.wake_notifications where consumer_id = ':name' for update`,
 	}
 	pairs := []pair{
-		{name: "wakes of two runners, published in opposite orders", setup: four, gates: wakeStreams,
+		// Again and again: what is taken in no order deadlocks now and then only.
+		{name: "wakes of two runners, published in opposite orders", setup: four, gates: slices.Repeat(wakeStreams[:2], 6),
 			a: func(r *rig, e entity) []call {
 				if e.consumer == 0 {
 					return stub
