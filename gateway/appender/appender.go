@@ -9,11 +9,14 @@ package appender
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/rouse-run/rouse/gateway/feed"
 	"github.com/rouse-run/rouse/gateway/groupcommit"
+	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -50,9 +53,11 @@ type Config struct {
 	Store Database
 	Hub   Hub
 	// MaxBatch bounds the appends of one transaction, MaxBytes their payload,
-	// MaxQueue the appends that wait, SideLanes the transactions beside the
-	// batcher's that wait for a locked stream.
-	MaxBatch, MaxBytes, MaxQueue, SideLanes int
+	// MaxQueue and MaxQueueBytes the appends that wait, SideLanes the transactions
+	// beside the batcher's that wait for a locked stream.
+	MaxBatch, MaxBytes, MaxQueue, MaxQueueBytes, SideLanes int
+	// Timeout bounds how long a caller waits for its append; zero means 15 s.
+	Timeout time.Duration
 }
 
 // Appender groups appends. All methods may be called from any goroutine.
@@ -64,16 +69,17 @@ type Appender struct {
 
 // New starts an appender; it lives until ctx ends or Stop.
 func New(ctx context.Context, cfg Config) *Appender {
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = 15 * time.Second
+	}
 	a := &Appender{cfg: cfg}
 	a.group = groupcommit.New(ctx, groupcommit.Config[*store.AppendItem, store.AppendResult]{
-		Run:       a.run,
-		Key:       func(i *store.AppendItem) string { return strconv.Itoa(int(i.Service)) + "/" + i.Path },
-		Size:      func(i *store.AppendItem) int { return len(i.Payload) },
-		Alone:     store.IsDataError,
-		MaxBatch:  cfg.MaxBatch,
-		MaxBytes:  cfg.MaxBytes,
-		MaxQueue:  cfg.MaxQueue,
-		SideLanes: cfg.SideLanes,
+		Run:   a.run,
+		Key:   func(i *store.AppendItem) string { return strconv.Itoa(int(i.Service)) + "/" + i.Path },
+		Size:  func(i *store.AppendItem) int { return len(i.Payload) },
+		Alone: store.IsDataError,
+
+		MaxBatch: cfg.MaxBatch, MaxBytes: cfg.MaxBytes, MaxQueue: cfg.MaxQueue, MaxQueueBytes: cfg.MaxQueueBytes, SideLanes: cfg.SideLanes,
 	})
 	return a
 }
@@ -83,10 +89,16 @@ func (a *Appender) Attach(r Readers) { a.readers.Store(&r) }
 
 // Append carries out one append. A refusal is an outcome, not an error; an
 // error means that it is not known whether the append was carried out, unless
-// its code is OVERLOADED or SERVER_STOPPING. When ctx ends first, the append may
-// still be carried out.
+// its code is OVERLOADED or SERVER_STOPPING. When ctx or Config.Timeout ends
+// first, the append may still be carried out.
 func (a *Appender) Append(ctx context.Context, item store.AppendItem) (store.AppendResult, error) {
-	return a.group.Do(ctx, &item)
+	bound, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
+	defer cancel()
+	res, err := a.group.Do(bound, &item)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && problem.CodeOf(err) == "" {
+		err = problem.Wrap(problem.DatabaseTimeout, err, "The append took too long; it may or may not have been carried out.")
+	}
+	return res, err
 }
 
 // Stop refuses new appends and waits for those inside, at most until ctx ends.

@@ -297,6 +297,39 @@ func TestAnOutageIsAnErrorForAll(t *testing.T) {
 	}
 }
 
+type hanging struct{ release chan struct{} }
+
+func (h hanging) StreamAppend(_ context.Context, items []store.AppendItem, _ bool) ([]store.AppendResult, error) {
+	<-h.release
+	return make([]store.AppendResult, len(items)), nil
+}
+
+// Nobody waits for ever for a database that does not answer, and what waits for
+// it is bounded in bytes.
+func TestAnAppendIsBoundedInTimeAndBytes(t *testing.T) {
+	t.Parallel()
+	db := hanging{make(chan struct{})}
+	ap := appender.New(t.Context(), appender.Config{Store: db, Hub: &published{}, Timeout: 20 * time.Millisecond, MaxQueueBytes: 100})
+	item := store.AppendItem{Service: 1, Path: "a", Payload: make([]byte, 60)}
+	if _, err := ap.Append(context.WithoutCancel(t.Context()), item); problem.CodeOf(err) != problem.DatabaseTimeout {
+		t.Errorf("the database hangs: %v", err)
+	}
+	if _, err := ap.Append(t.Context(), item); problem.CodeOf(err) != problem.Overloaded {
+		t.Errorf("beyond the bytes: %v", err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	small := item
+	small.Payload = item.Payload[:1]
+	if _, err := ap.Append(gone, small); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that left: %v", err)
+	}
+	close(db.release)
+	if err := ap.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestStoppingRefusesAndFinishes(t *testing.T) {
 	t.Parallel()
 	a, st := start(t, pgtest.New(t).DSN, feed.NewHub(), nil)

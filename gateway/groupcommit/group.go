@@ -39,9 +39,12 @@ type Config[Q, R any] struct {
 	// batch are then run one by one. nil means never.
 	Alone func(error) bool
 	// MaxBatch bounds the members of a batch (default 512), MaxBytes their
-	// weight (default 8 MiB; one member may exceed it), MaxQueue all waiting
-	// members (default 16384), SideLanes the lanes that run at once (default 4).
-	MaxBatch, MaxBytes, MaxQueue, SideLanes int
+	// weight (default 8 MiB; one member may exceed it), MaxQueue all members
+	// without an answer (default 16384), MaxQueueBytes their weight (default
+	// 256 MiB; one alone may exceed it), SideLanes the lanes that run at once
+	// (default 4). A member counts until its answer, whether its caller waits or
+	// not.
+	MaxBatch, MaxBytes, MaxQueue, MaxQueueBytes, SideLanes int
 	// Timeout bounds each Run; default 15 s.
 	Timeout time.Duration
 }
@@ -51,6 +54,7 @@ const busyRounds = 5
 
 type call[Q, R any] struct {
 	req  Q
+	size int
 	ans  Answer[R]
 	done chan struct{}
 }
@@ -75,6 +79,7 @@ type Group[Q, R any] struct {
 	parked   []*lane[Q, R] // lanes that wait for a slot, in order
 	running  int           // lanes that run
 	pending  int           // members without an answer
+	weight   int           // theirs
 	stopping bool
 }
 
@@ -88,6 +93,7 @@ func New[Q, R any](ctx context.Context, cfg Config[Q, R]) *Group[Q, R] {
 	def(&cfg.MaxBatch, 512)
 	def(&cfg.MaxBytes, 8<<20)
 	def(&cfg.MaxQueue, 16384)
+	def(&cfg.MaxQueueBytes, 256<<20)
 	def(&cfg.SideLanes, 4)
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 15 * time.Second
@@ -108,18 +114,19 @@ func New[Q, R any](ctx context.Context, cfg Config[Q, R]) *Group[Q, R] {
 // Do runs req in a batch with others. When ctx ends first, it returns at once
 // and req may still be carried out.
 func (g *Group[Q, R]) Do(ctx context.Context, req Q) (R, error) {
-	c := &call[Q, R]{req: req, done: make(chan struct{})}
+	c := &call[Q, R]{req: req, size: g.cfg.Size(req), done: make(chan struct{})}
 	var zero R
 	g.mu.Lock()
 	switch {
 	case g.stopping || g.ctx.Err() != nil:
 		g.mu.Unlock()
 		return zero, problem.New(problem.ServerStopping, "The gateway is shutting down. Try again, at another gateway if there is one.")
-	case g.pending >= g.cfg.MaxQueue:
+	case g.pending >= g.cfg.MaxQueue, g.weight > 0 && g.weight+c.size > g.cfg.MaxQueueBytes:
 		g.mu.Unlock()
 		return zero, problem.New(problem.Overloaded, "Too many writes are waiting. Try again.")
 	}
 	g.pending++
+	g.weight += c.size
 	g.queue = append(g.queue, c)
 	first := len(g.queue) == 1
 	g.mu.Unlock()
@@ -214,11 +221,10 @@ func (g *Group[Q, R]) collect(batch []*call[Q, R]) []*call[Q, R] {
 				continue
 			}
 		}
-		size := g.cfg.Size(c.req)
-		if len(batch) > 0 && bytes+size > g.cfg.MaxBytes {
+		if len(batch) > 0 && bytes+c.size > g.cfg.MaxBytes {
 			break
 		}
-		bytes += size
+		bytes += c.size
 		batch = append(batch, c)
 	}
 	rest := copy(g.queue, g.queue[i:])
@@ -248,7 +254,7 @@ func (g *Group[Q, R]) run(wait bool, batch []*call[Q, R]) (busy []*call[Q, R]) {
 		}
 		return busy
 	}
-	answered := 0
+	answered, weight := 0, 0
 	for i, c := range batch {
 		switch {
 		case err != nil:
@@ -260,15 +266,17 @@ func (g *Group[Q, R]) run(wait bool, batch []*call[Q, R]) (busy []*call[Q, R]) {
 			c.ans = answers[i]
 		}
 		answered++
+		weight += c.size
 		close(c.done)
 	}
-	g.answered(answered)
+	g.answered(answered, weight)
 	return busy
 }
 
-func (g *Group[Q, R]) answered(n int) {
+func (g *Group[Q, R]) answered(n, weight int) {
 	g.mu.Lock()
 	g.pending -= n
+	g.weight -= weight
 	if g.stopping && g.pending == 0 && n > 0 {
 		close(g.idle)
 	}
@@ -336,10 +344,12 @@ func (g *Group[Q, R]) runLane(l *lane[Q, R]) {
 			continue
 		}
 		rounds = 0
+		weight := 0
 		for _, c := range busy {
+			weight += c.size
 			c.ans.Err = problem.New(problem.DatabaseTimeout, "The row stayed locked by somebody else. Try again.")
 			close(c.done)
 		}
-		g.answered(len(busy))
+		g.answered(len(busy), weight)
 	}
 }

@@ -336,6 +336,91 @@ func TestACallerMayLeaveAndTheQueueIsBounded(t *testing.T) {
 	eventually(t, "nothing waits", func() bool { return g.Pending() == 0 })
 }
 
+// What waits is bounded in bytes as well, whether its callers are still there or
+// not, and every way out gives the bytes back.
+func TestTheQueueIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	b := &bench{gate: make(chan struct{}), entered: make(chan []string), busy: map[string]bool{}}
+	g := start(t, b, func(c *groupcommit.Config[string, string]) {
+		c.Size = func(r string) int { return len(r) }
+		c.MaxQueueBytes, c.MaxBytes = 100, 10_000
+	})
+	full := func(when string) {
+		t.Helper()
+		if _, err := g.Do(t.Context(), "x:"+strings.Repeat("x", 50)); problem.CodeOf(err) != problem.Overloaded {
+			t.Fatalf("%s: %v", when, err)
+		}
+	}
+	free := func(when string) {
+		t.Helper()
+		eventually(t, "nothing waits "+when, func() bool { return g.Pending() == 0 })
+		last := do(t, g, "y:"+strings.Repeat("y", 98)) // takes all there is
+		<-b.entered
+		full(when)
+		b.gate <- struct{}{}
+		if o := <-last; o.err != nil {
+			t.Fatalf("%s: %v", when, o.err)
+		}
+	}
+	first := do(t, g, "a:"+strings.Repeat("a", 58))
+	<-b.entered
+	full("while one is in the database")
+	small := do(t, g, "a:"+strings.Repeat("a", 28))
+	eventually(t, "it waits", func() bool { return g.Pending() == 2 })
+	b.gate <- struct{}{}
+	<-first
+	<-b.entered
+	b.gate <- struct{}{}
+	<-small
+	free("after answers")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() { _, err := g.Do(ctx, "a:"+strings.Repeat("a", 58)); left <- err }()
+	<-b.entered
+	cancel()
+	<-left
+	full("when its caller has left")
+	b.gate <- struct{}{}
+	free("after the caller left")
+
+	b.mu.Lock()
+	b.busy["slow"] = true
+	b.mu.Unlock()
+	slow := do(t, g, "slow:"+strings.Repeat("s", 58))
+	<-b.entered
+	b.gate <- struct{}{}
+	for range 5 { // the rounds of its side lane
+		<-b.entered
+		full("in a side lane")
+		b.gate <- struct{}{}
+	}
+	if o := <-slow; problem.CodeOf(o.err) != problem.DatabaseTimeout {
+		t.Fatalf("a lane that stays busy: %v", o.err)
+	}
+	free("after a lane gave up")
+
+	// One alone may be larger than everything.
+	huge := do(t, g, "h:"+strings.Repeat("h", 500))
+	<-b.entered
+	full("behind a huge one")
+	b.gate <- struct{}{}
+	if o := <-huge; o.err != nil {
+		t.Fatal(o.err)
+	}
+	b.mu.Lock()
+	b.fail = func([]string) error { return errors.New("down") }
+	b.mu.Unlock()
+	down := do(t, g, "d:"+strings.Repeat("d", 58))
+	<-b.entered
+	b.gate <- struct{}{}
+	<-down
+	b.mu.Lock()
+	b.fail = nil
+	b.mu.Unlock()
+	free("after a failure")
+}
+
 func TestStopFinishesWhatIsInsideAndRefusesTheRest(t *testing.T) {
 	t.Parallel()
 	b := &bench{gate: make(chan struct{}), entered: make(chan []string)}
