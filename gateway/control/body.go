@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -21,42 +19,18 @@ const maxDepth = 128
 
 var emptyObject = []byte("{}")
 
-// readBody reads a body of at most limit bytes, whose absence means {}, within
-// a time, and refuses whatever is not one JSON object in valid UTF-8 without duplicate keys.
-func readBody(w http.ResponseWriter, r *http.Request, limit int64, within time.Duration) ([]byte, error) {
-	if r.Body == nil || r.Body == http.NoBody {
-		return emptyObject, nil
-	}
-	if r.ContentLength > limit {
-		return nil, tooLarge(limit)
-	}
-	rc := http.NewResponseController(w)
-	// A server that cannot set deadlines (a test recorder) has no slow clients.
-	_ = rc.SetReadDeadline(time.Now().Add(within))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+// readBody reads a body, whose absence means {}, and refuses whatever is not
+// one JSON object in valid UTF-8 without duplicate keys. The function it returns
+// says that the body is not needed any more.
+func (c *Control) readBody(w http.ResponseWriter, r *http.Request) ([]byte, func(), error) {
+	body, release, err := c.bodies.Read(w, r)
 	if err != nil {
-		var mbe *http.MaxBytesError
-		var ne net.Error
-		switch {
-		case errors.As(err, &mbe):
-			return nil, tooLarge(limit)
-		case errors.As(err, &ne) && ne.Timeout():
-			return nil, problem.Wrap(problem.RequestTimeout, err, "The body did not arrive in time. Send it again.")
-		}
-		return nil, problem.Wrap(problem.InvalidRequest, err, "The body ended before its announced end.")
+		return nil, release, err
 	}
-	_ = rc.SetReadDeadline(time.Time{})
 	if len(bytes.TrimSpace(body)) == 0 {
-		return emptyObject, nil
+		return emptyObject, release, nil
 	}
-	if err := checkJSON(body); err != nil {
-		return nil, err
-	}
-	return body, nil
-}
-
-func tooLarge(limit int64) error {
-	return problem.Newf(problem.PayloadTooLarge, "The body is larger than %d bytes. Send less.", limit)
+	return body, release, checkJSON(body)
 }
 
 func badJSON(why string) error {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/auth"
+	"github.com/rouse-run/rouse/gateway/intake"
 	"github.com/rouse-run/rouse/plugins/contract"
 )
 
@@ -162,6 +163,40 @@ func TestServeDeniesByDefault(t *testing.T) {
 	}
 	bad := newRig(t, nil)
 	bad.refused(400, "INVALID_PRINCIPAL", "kyle", "GET", "/_electric/entities", "")
+}
+
+// Bodies count against a budget that is shared with other rooms, until their
+// requests end, however those end.
+func TestBodiesCountAgainstTheBudget(t *testing.T) {
+	t.Parallel()
+	budget := intake.NewBudget(1 << 20)
+	r := newRig(t, func(c *Config) { c.Bodies, c.MaxBody = budget, 256<<10 })
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(r.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "POST /_electric/entity-types HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{\"name\":")
+	eventually(t, "a body is being read", func() bool { return budget.Held() == 1000 })
+	conn.Close()
+	eventually(t, "it was given up", func() bool { return budget.Held() == 0 })
+	for _, body := range []string{"", "{", `{"name":"chat","description":""}`, `{"name":"` + strings.Repeat("x", 300<<10) + `"}`} {
+		r.as(kyle, "POST", "/_electric/entity-types", body)
+	}
+	r.must(201, kyle, "PUT", "/_electric/entities/chat/1", "")
+	r.must(200, kyle, "POST", "/_electric/entities/chat/1/send", `{"payload":1}`)
+	eventually(t, "nothing is held", func() bool { return budget.Held() == 0 })
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("did not happen: %s", what)
+		}
+	}
 }
 
 // A body that does not come is given up, and so is its connection.

@@ -18,6 +18,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/auth"
 	"github.com/rouse-run/rouse/gateway/claims"
 	"github.com/rouse-run/rouse/gateway/groupcommit"
+	"github.com/rouse-run/rouse/gateway/intake"
 	"github.com/rouse-run/rouse/gateway/obs"
 	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/store"
@@ -67,7 +68,10 @@ type Config struct {
 	OpenTypes bool
 	// MaxBody bounds a body in bytes; zero means 16 MiB.
 	MaxBody int64
-	// BodyTimeout bounds the time a body takes to arrive; zero means 30 s.
+	// Bodies bounds all bodies in memory at once; nil means 256 MiB, at least
+	// 2 MaxBody.
+	Bodies *intake.Budget
+	// BodyTimeout cuts off a body that stalls or trickles; zero means 30 s.
 	BodyTimeout time.Duration
 	// Headers sets the headers every response carries (CORS, security).
 	Headers func(http.Header)
@@ -79,6 +83,7 @@ type Control struct {
 	cfg     Config
 	api     huma.API
 	adapter *adapter
+	bodies  intake.Reader
 	schemas *schemaCache
 	gates   *groupcommit.Group[store.GateRequest, store.Gate]
 	states  *stateGate
@@ -92,8 +97,8 @@ func New(ctx context.Context, cfg Config) *Control {
 	if cfg.MaxBody <= 0 {
 		cfg.MaxBody = 16 << 20
 	}
-	if cfg.BodyTimeout <= 0 {
-		cfg.BodyTimeout = 30 * time.Second
+	if cfg.Bodies == nil {
+		cfg.Bodies = intake.NewBudget(max(256<<20, 2*cfg.MaxBody))
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -101,7 +106,7 @@ func New(ctx context.Context, cfg Config) *Control {
 	if cfg.Headers == nil {
 		cfg.Headers = func(http.Header) {}
 	}
-	c := &Control{cfg: cfg, schemas: newSchemaCache()}
+	c := &Control{cfg: cfg, bodies: intake.Reader{Budget: cfg.Bodies, MaxBytes: cfg.MaxBody, Stall: cfg.BodyTimeout}, schemas: newSchemaCache()}
 	c.gates = groupcommit.New(ctx, groupcommit.Config[store.GateRequest, store.Gate]{
 		Run: func(ctx context.Context, _ bool, reqs []store.GateRequest) ([]groupcommit.Answer[store.Gate], error) {
 			got, err := cfg.Store.EntityGate(ctx, reqs)
@@ -285,7 +290,8 @@ func (rt *route) serve(w http.ResponseWriter, r *http.Request, params []string) 
 		r.SetPathValue(params[i], params[i+1])
 	}
 	if rt.body {
-		body, err := readBody(w, r, rt.c.cfg.MaxBody, rt.c.cfg.BodyTimeout)
+		body, release, err := rt.c.readBody(w, r)
+		defer release()
 		if err != nil {
 			return err
 		}

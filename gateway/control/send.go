@@ -180,7 +180,8 @@ func (c *Control) send(ctx context.Context, in *sendInput) (*sendOutput, error) 
 			return nil, err
 		}
 	}
-	res, err := c.cfg.Appender.Append(ctx, item)
+	// The body's memory counts until it is written, also when the client has left.
+	res, err := c.cfg.Appender.Append(context.WithoutCancel(ctx), item)
 	if err != nil {
 		return nil, err
 	}

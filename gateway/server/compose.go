@@ -16,6 +16,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/control"
 	"github.com/rouse-run/rouse/gateway/dispatch"
 	"github.com/rouse-run/rouse/gateway/feed"
+	"github.com/rouse-run/rouse/gateway/intake"
 	"github.com/rouse-run/rouse/gateway/obs"
 	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/signing"
@@ -28,6 +29,10 @@ import (
 
 // healthTimeout bounds a readiness check's look at the database.
 const healthTimeout = 2 * time.Second
+
+// bodiesMemory bounds the request bodies that are read at once, and the appends
+// that wait to be written, each; two bodies of the greatest size always fit.
+const bodiesMemory = 256 << 20
 
 // compose builds every part, in the order in which they depend on each other: the store below, then the feed with its
 // hub, what writes (appender, claims), what wakes (dispatch), and the HTTP rooms on top.
@@ -66,7 +71,8 @@ func (s *Server) compose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	writer := appender.New(ctx, appender.Config{Store: db, Hub: hub})
+	memory := max(bodiesMemory, 2*int64(s.Config.MaxBodyBytes))
+	writer := appender.New(ctx, appender.Config{Store: db, Hub: hub, MaxQueueBytes: int(memory)})
 
 	s.add(part{name: "feed", start: log.Start, stop: log.Stop})
 	s.add(part{name: "dispatch", start: waker.Start, stop: waker.Stop})
@@ -79,16 +85,17 @@ func (s *Server) compose(ctx context.Context) error {
 		return err
 	}
 	services := store.NewServices(db)
+	bodies := intake.NewBudget(memory)
 	desk := control.New(ctx, control.Config{
 		Store: db, Services: services, Auth: chain, Claims: mutex, Appender: writer, Transports: carriers, Discover: control.NewDiscoverer(hook.Control()),
 		Lease: s.Config.LeaseTTL, WakeAfter: s.Config.OutstandingAfter, OpenTypes: s.Config.TypeSpawn == "all",
-		MaxBody: int64(s.Config.MaxBodyBytes), Headers: streams.SetHeaders, Log: s.Log,
+		MaxBody: int64(s.Config.MaxBodyBytes), Bodies: bodies, Headers: streams.SetHeaders, Log: s.Log,
 	})
 	s.add(part{name: "control", stop: desk.Stop})
 	room := streams.New(ctx, streams.Config{
 		Store: streamsDatabase{db, services}, Appender: writer, Hub: hub, Auth: caller{chain}, RequireAuth: !s.Config.Insecure,
 		Tokens: mutex, ErrorStreams: db, AppendGate: desk.CheckAppend, WakeDecorator: mutex.DecorateWake, PublicURL: s.Config.PublicURL,
-		MaxBodyBytes: int64(s.Config.MaxBodyBytes), LongPollTimeout: s.Config.LongPollTimeout, SSEMaxAge: s.Config.SSEMaxAge, Log: s.Log,
+		MaxBodyBytes: int64(s.Config.MaxBodyBytes), Bodies: bodies, LongPollTimeout: s.Config.LongPollTimeout, SSEMaxAge: s.Config.SSEMaxAge, Log: s.Log,
 	})
 	s.onDrain = append(s.onDrain, room.Drain)
 

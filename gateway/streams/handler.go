@@ -10,9 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/rouse-run/rouse/gateway/appender"
+	"github.com/rouse-run/rouse/gateway/intake"
 	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/store"
 )
@@ -40,9 +39,10 @@ type Config struct {
 	// PublicURL is the base of Location headers, without a trailing slash; empty
 	// means the request's own host.
 	PublicURL string
-	// MaxBodyBytes bounds one body (default 16 MiB), MaxBodiesBytes all bodies in
-	// memory at once (default 256 MiB, at least 2 MaxBodyBytes).
-	MaxBodyBytes, MaxBodiesBytes int64
+	// MaxBodyBytes bounds one body (default 16 MiB), Bodies all bodies in memory
+	// at once (nil: 256 MiB, at least 2 MaxBodyBytes).
+	MaxBodyBytes int64
+	Bodies       *intake.Budget
 	// PageBytes bounds a page of a read beyond its first append (default 1 MiB),
 	// CacheBytes the pages kept for other readers (default 64 MiB).
 	PageBytes  int32
@@ -50,7 +50,7 @@ type Config struct {
 	// LongPollTimeout (default 20 s), SSEMaxAge (default 60 s) and SSEKeepAlive
 	// (default 15 s) time live reads; WriteTimeout (default 30 s) ends a reader
 	// that does not take what is written, BodyTimeout (default 30 s) a writer that
-	// stalls.
+	// stalls or trickles: see intake.
 	LongPollTimeout, SSEMaxAge, SSEKeepAlive, WriteTimeout, BodyTimeout time.Duration
 	// CallTimeout bounds a database call (default 15 s).
 	CallTimeout time.Duration
@@ -61,7 +61,7 @@ type Config struct {
 // Handler serves streams. Mount it at / and below /v1/stream.
 type Handler struct {
 	Config
-	bodies *semaphore.Weighted
+	bodies intake.Reader
 	pages  *pages
 	names  services
 	drain  context.Context
@@ -84,10 +84,9 @@ func New(ctx context.Context, cfg Config) *Handler {
 	if cfg.MaxBodyBytes <= 0 {
 		cfg.MaxBodyBytes = 16 << 20
 	}
-	if cfg.MaxBodiesBytes <= 0 {
-		cfg.MaxBodiesBytes = 256 << 20
+	if cfg.Bodies == nil {
+		cfg.Bodies = intake.NewBudget(max(256<<20, 2*cfg.MaxBodyBytes))
 	}
-	cfg.MaxBodiesBytes = max(cfg.MaxBodiesBytes, 2*cfg.MaxBodyBytes)
 	if cfg.PageBytes <= 0 {
 		cfg.PageBytes = 1 << 20
 	}
@@ -98,7 +97,8 @@ func New(ctx context.Context, cfg Config) *Handler {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	cfg.PublicURL = strings.TrimRight(cfg.PublicURL, "/")
-	h := &Handler{Config: cfg, bodies: semaphore.NewWeighted(cfg.MaxBodiesBytes), pages: newPages(cfg.Store, cfg.PageBytes, cfg.CacheBytes, cfg.CallTimeout)}
+	h := &Handler{Config: cfg, bodies: intake.Reader{Budget: cfg.Bodies, MaxBytes: cfg.MaxBodyBytes, Stall: cfg.BodyTimeout},
+		pages: newPages(cfg.Store, cfg.PageBytes, cfg.CacheBytes, cfg.CallTimeout)}
 	h.names.ids = map[string]serviceEntry{}
 	h.drain, h.stop = context.WithCancel(ctx)
 	h.pages.ctx = ctx
@@ -245,7 +245,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case cut && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)):
 		err = problem.Wrap(problem.ServerStopping, err, "The request was cut off; it may or may not have been carried out.")
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded) && problem.CodeOf(err) == "":
 		err = problem.Wrap(problem.DatabaseTimeout, err, "The database took too long. Try again.")
 	}
 	e := problem.From(err)

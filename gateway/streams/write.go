@@ -39,7 +39,7 @@ func (h *Handler) create(q *request) error {
 	if err = fork(q.http, &c); err != nil {
 		return err
 	}
-	body, release, err := h.body(q.w, q.http)
+	body, release, err := h.bodies.Read(q.w, q.http)
 	defer release()
 	if err != nil {
 		return err
@@ -204,7 +204,7 @@ func (h *Handler) append(q *request) error {
 	}
 	item.Claim = h.claim(q.http)
 
-	body, release, err := h.body(q.w, q.http)
+	body, release, err := h.bodies.Read(q.w, q.http)
 	defer release()
 	if err != nil {
 		return err
@@ -232,11 +232,8 @@ func (h *Handler) append(q *request) error {
 			return err
 		}
 	}
-	ctx := q.http.Context()
-	if len(body) > bodyStep {
-		// Its memory counts until it is written, also when its client has left.
-		ctx = context.WithoutCancel(ctx)
-	}
+	// Its memory counts until it is written, also when its client has left.
+	ctx := context.WithoutCancel(q.http.Context())
 	res, err := h.Appender.Append(ctx, item)
 	if err == nil && res.Outcome == store.NotFound && item.Claim != nil && h.ErrorStreams != nil {
 		if url, ok := strings.CutSuffix(q.path.Name, "/error"); ok {

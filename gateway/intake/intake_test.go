@@ -1,0 +1,260 @@
+package intake
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/rouse-run/rouse/gateway/problem"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// serve answers each body with its length, or with the refusal.
+func serve(t *testing.T, rd Reader) string {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, release, err := rd.Read(w, r)
+		defer release()
+		if err != nil {
+			problem.Write(w, "", err)
+			return
+		}
+		fmt.Fprintf(w, "%d", len(body))
+	}))
+	t.Cleanup(srv.Close)
+	return strings.TrimPrefix(srv.URL, "http://")
+}
+
+type request struct {
+	t *testing.T
+	net.Conn
+	in *bufio.Reader
+}
+
+// begin sends a request's headers; length -1 means chunks.
+func begin(t *testing.T, addr string, length int) request {
+	t.Helper()
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	q := request{t, c, bufio.NewReader(c)}
+	if length < 0 {
+		q.send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+	} else {
+		q.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", length))
+	}
+	return q
+}
+
+func (q request) send(s string) {
+	q.t.Helper()
+	if _, err := io.WriteString(q.Conn, s); err != nil {
+		q.t.Fatal(err)
+	}
+}
+
+func (q request) answer() (int, string) {
+	q.t.Helper()
+	res, err := http.ReadResponse(q.in, nil)
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		q.t.Fatal(err)
+	}
+	if res.StatusCode >= 400 && !res.Close {
+		q.t.Error("the connection goes on after a refusal")
+	}
+	return res.StatusCode, string(body)
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("did not happen: %s", what)
+		}
+	}
+}
+
+func TestBodiesOfEveryLength(t *testing.T) {
+	t.Parallel()
+	const most = 300 << 10
+	budget := NewBudget(1 << 20)
+	addr := serve(t, Reader{Budget: budget, MaxBytes: most})
+	for _, n := range []int{0, 1, firstStep - 1, firstStep, firstStep + 1, 4*firstStep - 1, 4 * firstStep, 4*firstStep + 1, readStep + 1, most - 1, most} {
+		want := fmt.Sprint(n)
+		q := begin(t, addr, n)
+		q.send(strings.Repeat("x", n))
+		if status, body := q.answer(); status != 200 || body != want {
+			t.Errorf("length %d: %d %s", n, status, body)
+		}
+		q = begin(t, addr, -1)
+		if n > 0 {
+			q.send(fmt.Sprintf("%x\r\n%s\r\n", n, strings.Repeat("x", n)))
+		}
+		q.send("0\r\n\r\n")
+		if status, body := q.answer(); status != 200 || body != want {
+			t.Errorf("length %d in chunks: %d %s", n, status, body)
+		}
+	}
+	if status, body := begin(t, addr, most+1).answer(); status != 413 {
+		t.Errorf("announced too large: %d %s", status, body)
+	}
+	q := begin(t, addr, -1)
+	q.send(fmt.Sprintf("%x\r\n%s\r\n", most+1, strings.Repeat("x", most+1)))
+	if status, body := q.answer(); status != 413 {
+		t.Errorf("too large in chunks: %d %s", status, body)
+	}
+	q = begin(t, addr, 10)
+	q.send("x")
+	if err := q.Conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := q.answer(); status != 400 {
+		t.Errorf("ended early: %d %s", status, body)
+	}
+	eventually(t, "nothing is held", func() bool { return budget.Held() == 0 })
+}
+
+// A body that is announced and does not come holds one step.
+func TestAnAnnouncedBodyHoldsLittle(t *testing.T) {
+	t.Parallel()
+	budget := NewBudget(64 << 20)
+	addr := serve(t, Reader{Budget: budget})
+	q := begin(t, addr, 16<<20)
+	eventually(t, "it is being read", func() bool { return budget.Held() == firstStep })
+	q.send(strings.Repeat("x", firstStep))
+	eventually(t, "it grows with what has come", func() bool { return budget.Held() == 4*firstStep })
+	q.Close()
+	eventually(t, "it is given up", func() bool { return budget.Held() == 0 })
+}
+
+func TestSlowBodiesAreCutOff(t *testing.T) {
+	t.Parallel()
+	budget := NewBudget(64 << 20)
+	addr := serve(t, Reader{Budget: budget, Stall: 200 * time.Millisecond, MinRate: 1 << 20})
+	for name, come := range map[string]int{"nothing comes": 0, "it stalls": 100, "it stalls behind much": 8 << 20} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := begin(t, addr, 8<<20+1)
+			q.send(strings.Repeat("x", come))
+			began := time.Now()
+			if status, body := q.answer(); status != 408 || time.Since(began) > 5*time.Second {
+				t.Errorf("%d after %v: %s", status, time.Since(began), body)
+			}
+		})
+	}
+	t.Run("it trickles", func(t *testing.T) {
+		t.Parallel()
+		q := begin(t, addr, 8<<20)
+		stop, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			tick := time.NewTicker(10 * time.Millisecond) // never a stall
+			defer tick.Stop()
+			for {
+				select {
+				case <-tick.C:
+					_, _ = io.WriteString(q.Conn, "x")
+				case <-stop:
+					return
+				}
+			}
+		}()
+		if status, body := q.answer(); status != 408 {
+			t.Errorf("%d: %s", status, body)
+		}
+		close(stop)
+		<-done
+	})
+}
+
+// What is large waits without keeping out what is small.
+func TestLargeBodiesKeepNoSmallOnesOut(t *testing.T) {
+	t.Parallel()
+	budget := NewBudget(1 << 20)
+	addr := serve(t, Reader{Budget: budget, MaxBytes: 512 << 10, Wait: 300 * time.Millisecond})
+	big := func() request {
+		q := begin(t, addr, 512<<10)
+		q.send(strings.Repeat("x", 512<<10-1))
+		return q
+	}
+	first := big()
+	eventually(t, "the first has its memory", func() bool { return budget.Held() == 512<<10 })
+	second := make(chan int)
+	go func() {
+		status, _ := big().answer()
+		second <- status
+	}()
+	eventually(t, "the second waits for more", func() bool {
+		budget.mu.Lock()
+		defer budget.mu.Unlock()
+		return budget.waiters.Len() == 1
+	})
+	for range 3 {
+		q := begin(t, addr, 100)
+		q.send(strings.Repeat("x", 100))
+		if status, body := q.answer(); status != 200 {
+			t.Errorf("a small one: %d %s", status, body)
+		}
+	}
+	if status := <-second; status != 503 {
+		t.Errorf("the second: %d", status)
+	}
+	first.send("x")
+	if status, body := first.answer(); status != 200 {
+		t.Errorf("the first: %d %s", status, body)
+	}
+}
+
+// Whoever waits gets memory when there is some, and it all comes back.
+func TestTheBudgetAddsUp(t *testing.T) {
+	t.Parallel()
+	const total = 1 << 20
+	b := NewBudget(total)
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			for range 200 {
+				n := int64(1 + rand.IntN(total/4))
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(2000))*time.Microsecond)
+				if b.acquire(ctx, n) == nil {
+					if held := b.Held(); held > total || held < n {
+						t.Errorf("%d bytes are held", held)
+					}
+					b.release(n)
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	if b.Held() != 0 || b.waiters.Len() != 0 {
+		t.Errorf("%d bytes are held, %d wait", b.Held(), b.waiters.Len())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.acquire(ctx, total*2); err == nil || b.Held() != 0 || b.waiters.Len() != 0 {
+		t.Errorf("more than there is: %v", err)
+	}
+}
