@@ -15,7 +15,6 @@ declare
     v_runner runners;
     v_d      runner_runtime_diagnostics;
     v_was    timestamptz;
-    v_wakes  uuid[];
     v_lease  bigint := least(greatest(coalesce(p_lease_ms, 90000), 1000), 3600000);
 begin
     redelivered := 0;
@@ -46,18 +45,7 @@ begin
     returning * into v_d;
 
     if v_was is null or v_was <= p_now then
-        -- Consumers come before wakes, as everywhere; one that somebody else has
-        -- locked is being claimed, or is told again by claim_reap.
-        select array_agg(n.wake_id order by n.created_at) into v_wakes
-          from (select w.wake_id, w.created_at from wake_notifications w
-                  join consumers c on c.service_id = w.service_id and c.name = w.consumer_id and c.wake_id = w.wake_id
-                 where w.service_id = p_service_id and w.target_runner_id = p_runner_id
-                   and w.resolved_at is null and w.claim_status = 'unclaimed' and c.state = 'waking'
-                 order by w.created_at limit 1000 for update of c skip locked) n;
-        if v_wakes is not null then
-            perform _wake_publish(v_wakes, p_now);
-            redelivered := cardinality(v_wakes);
-        end if;
+        redelivered := _runner_tell(p_service_id, p_runner_id, p_now);
     end if;
     outcome := 'ok';
     last_seen_at := v_d.last_seen_at;

@@ -1,5 +1,6 @@
 -- runner_set_status: enables or disables a runner. A disabled runner is
--- granted no claim; what it holds runs to its end.
+-- granted no claim; what it holds runs to its end. An enabled one is told of
+-- the wakes that wait for it.
 -- Outcomes: updated, unchanged, not_found, forbidden.
 create or replace function rouse.runner_set_status(
     p_service_id integer, p_id text, p_principal text, p_system boolean, p_admin_status text
@@ -27,6 +28,9 @@ begin
     end if;
     update runners r set admin_status = p_admin_status, updated_at = clock_timestamp()
      where r.service_id = p_service_id and r.id = p_id;
+    if p_admin_status = 'enabled' then
+        perform _runner_tell(p_service_id, p_id, clock_timestamp());
+    end if;
     perform audit_add(p_service_id, p_principal, 'runner.' || p_admin_status, '/runners/' || p_id, null);
     return query select 'updated', _txid();
 end
