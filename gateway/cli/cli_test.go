@@ -78,6 +78,8 @@ func TestMistakesAreUsageErrors(t *testing.T) {
 		{args: []string{"serve", "--log-level", "loud"}, want: "--log-level", environ: []string{"ROUSE_DATABASE_URL=postgres://x"}},
 		{args: []string{"migrate", "status"}, environ: []string{"ROUSE_POOL_SIZE=x", "ROUSE_DATABASE_URL=postgres://x"}, want: "ROUSE_POOL_SIZE"},
 		{args: []string{"doctor"}, want: "ROUSE_DATABASE_URL"},
+		{args: []string{"dev", "--data-dir", t.TempDir(), "--listen", "0.0.0.0:0"}, want: "--insecure-anywhere"},
+		{args: []string{"serve"}, environ: []string{"ROUSE_DATABASE_URL=postgres://x", "ROUSE_INSECURE=true", "ROUSE_LISTEN=:0"}, want: "ROUSE_INSECURE_ANYWHERE"},
 	} {
 		code, out, errOut := rouse(t, c.environ, c.args...)
 		if code != ExitUsage || !strings.Contains(errOut, c.want) || out != "" {

@@ -19,7 +19,8 @@ import (
 type devCmd struct {
 	settingsFlags
 	gatewayFlags
-	DataDir string `help:"Where everything is kept (default: /var/lib/rouse/dev for root, else ~/.local/state/rouse/dev)." placeholder:"DIR"`
+	InsecureAnywhere bool   `help:"Let --listen be an address that other machines reach: everybody there may do everything."`
+	DataDir          string `help:"Where everything is kept (default: /var/lib/rouse/dev for root, else ~/.local/state/rouse/dev)." placeholder:"DIR"`
 }
 
 // Run has the same steps as a real installation, each small: a database, its schema, a key ring, a gateway.
@@ -31,6 +32,18 @@ func (c *devCmd) Run(r *run) (err error) {
 	}
 	ctx, restore := untilSignalled(r.ctx)
 	defer restore()
+
+	base := config.Dev()
+	settings := func(dsn string) (config.Config, error) {
+		return r.load(base, c.settingsFlags, c.gatewayFlags.apply, func(cfg *config.Config) {
+			cfg.DatabaseURL, cfg.DirectURL = config.NewSecret(dsn), config.NewSecret(dsn)
+			set(&cfg.InsecureAnywhere, c.InsecureAnywhere)
+		})
+	}
+	// Whatever is wrong with them is said before anything is started.
+	if _, err := settings("postgres://not-started"); err != nil {
+		return err
+	}
 
 	r.step("Postgres")
 	pg, err := devpg.Start(ctx, devpg.Options{Dir: filepath.Join(dir, "postgres"), DownloadDir: filepath.Join(dir, "download"),
@@ -44,15 +57,11 @@ func (c *devCmd) Run(r *run) (err error) {
 		err = errors.Join(err, pg.Stop(stop))
 	}()
 
-	keys, err := keyRing(filepath.Join(dir, "keys"))
-	if err != nil {
+	// Only one at a time gets here, so the ring is made once.
+	if base.Keys, err = keyRing(filepath.Join(dir, "keys")); err != nil {
 		return fail(ExitDataDir, err)
 	}
-	base := config.Dev()
-	base.Keys = keys
-	cfg, err := r.load(base, c.settingsFlags, c.gatewayFlags.apply, func(cfg *config.Config) {
-		cfg.DatabaseURL, cfg.DirectURL = config.NewSecret(pg.DSN(devpg.Database)), config.NewSecret(pg.DSN(devpg.Database))
-	})
+	cfg, err := settings(pg.DSN(devpg.Database))
 	if err != nil {
 		return err
 	}
@@ -80,14 +89,22 @@ func (c *devCmd) Run(r *run) (err error) {
     database  psql '%s'
     data      %s
 
-  It takes requests without credentials and is meant for this machine only. Ctrl-C stops it.
+  It takes requests without credentials%s. Ctrl-C stops it.
 
-`, Release(), time.Since(began).Round(10*time.Millisecond), s.URL(), pg.DSN(devpg.Database), dir)
+`, Release(), time.Since(began).Round(10*time.Millisecond), s.URL(), pg.DSN(devpg.Database), dir, reach(cfg))
 	})
 	if ctx.Err() != nil {
 		r.step("Stopping")
 	}
 	return err
+}
+
+// reach says who can send requests.
+func reach(cfg config.Config) string {
+	if cfg.InsecureAnywhere {
+		return ", FROM EVERYBODY who reaches " + cfg.Listen
+	}
+	return " and is meant for this machine only"
 }
 
 // step tells a person what comes next.

@@ -191,6 +191,19 @@ func TestDevFromNothingToAStopThatLeavesNothingRunning(t *testing.T) {
 	}
 }
 
+func TestDevForEverybodyIsSaidTwiceAndLoudly(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	p := launch(t, nil, "dev", "--data-dir", dir, "--listen", "0.0.0.0:0", "--insecure-anywhere")
+	ready(t, p.url(t))
+	if !strings.Contains(p.out.String(), "FROM EVERYBODY") {
+		t.Errorf("it does not say what it does: %s", p.out)
+	}
+	if code := p.exit(t, syscall.SIGTERM, 15*time.Second); code != ExitOK {
+		t.Errorf("exit code %d", code)
+	}
+}
+
 func TestDevEndsWhenItsPostgresDies(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)

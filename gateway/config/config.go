@@ -45,6 +45,8 @@ type Config struct {
 	TokensFile string `yaml:"tokens_file" env:"TOKENS_FILE"`
 	// Insecure lets requests in without credentials. Only `dev` sets it by itself.
 	Insecure bool `yaml:"insecure" env:"INSECURE"`
+	// InsecureAnywhere lets an insecure gateway listen where other machines reach it.
+	InsecureAnywhere bool `yaml:"insecure_anywhere" env:"INSECURE_ANYWHERE"`
 	// TypeSpawn says who may spawn an entity of a type: "all", or the "registrar" of the type only.
 	TypeSpawn string `yaml:"type_spawn" env:"TYPE_SPAWN"`
 	// AllowPrivateWebhooks lets webhooks go to loopback and private addresses and over plain http.
@@ -198,6 +200,10 @@ func (c Config) Validate() error {
 	}
 	if _, port, err := net.SplitHostPort(c.Listen); err != nil || port == "" {
 		bad("Listen", "must be host:port")
+	} else if c.Insecure && !c.InsecureAnywhere && !onLoopback(c.Listen) {
+		bad("Listen", "must be an address of this machine only, such as 127.0.0.1:4437, while requests need no credentials (insecure): "+
+			"everybody who reaches another one could do everything. Run `rouse serve` with credentials (ROUSE_TOKENS_FILE); "+
+			"if it is really meant, say so with insecure_anywhere (ROUSE_INSECURE_ANYWHERE=true, --insecure-anywhere of `rouse dev`)")
 	}
 	if c.DebugListen != "" && !onLoopback(c.DebugListen) {
 		bad("DebugListen", "must be host:port on this machine, such as 127.0.0.1:6060")

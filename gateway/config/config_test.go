@@ -176,3 +176,28 @@ func TestProfilesStayOnThisMachine(t *testing.T) {
 		}
 	}
 }
+
+// A gateway that asks for no credentials stays on this machine, unless that is
+// said in so many words.
+func TestWithoutCredentialsOnlyThisMachine(t *testing.T) {
+	t.Parallel()
+	for addr, local := range map[string]bool{
+		"127.0.0.1:4437": true, "127.0.0.1:0": true, "[::1]:4437": true, "localhost:4437": true, "127.8.8.8:1": true,
+		"0.0.0.0:4437": false, "[::]:4437": false, ":4437": false, "192.168.1.2:4437": false, "example.com:4437": false, "localhost.example.com:1": false,
+	} {
+		for _, anywhere := range []bool{false, true} {
+			dev, serve := Dev(), Default()
+			dev.InsecureAnywhere = anywhere
+			for name, c := range map[string]Config{"dev": dev, "serve": serve} {
+				c.Listen, c.DatabaseURL = addr, NewSecret("postgres://example")
+				err := c.Validate()
+				if want := name == "serve" || local || anywhere; (err == nil) != want {
+					t.Errorf("%s on %s, anywhere %v: %v", name, addr, anywhere, err)
+				}
+				if err != nil && !(strings.Contains(err.Error(), "ROUSE_LISTEN") && strings.Contains(err.Error(), "ROUSE_INSECURE_ANYWHERE") && strings.Contains(err.Error(), "serve")) {
+					t.Errorf("%s does not say what to do", err)
+				}
+			}
+		}
+	}
+}
