@@ -74,6 +74,7 @@ func (s *Server) compose(ctx context.Context) error {
 	memory := max(bodiesMemory, 2*int64(s.Config.MaxBodyBytes))
 	writer := appender.New(ctx, appender.Config{Store: db, Hub: hub, MaxQueueBytes: int(memory)})
 
+	s.add(part{name: "webhooks", stop: func(context.Context) error { hook.Close(); return nil }})
 	s.add(part{name: "feed", start: log.Start, stop: log.Stop})
 	s.add(part{name: "dispatch", start: waker.Start, stop: waker.Stop})
 	s.add(part{name: "claims", stop: mutex.Stop})
@@ -93,7 +94,7 @@ func (s *Server) compose(ctx context.Context) error {
 	})
 	s.add(part{name: "control", stop: desk.Stop})
 	room := streams.New(ctx, streams.Config{
-		Store: streamsDatabase{db, services}, Appender: writer, Hub: hub, Auth: caller{chain}, RequireAuth: !s.Config.Insecure,
+		Store: streamsDatabase{db, services}, Appender: writer, Hub: hub, Auth: caller{chain}, RequireAuth: !s.Config.Insecure, Admit: chain.Admit,
 		Tokens: mutex, ErrorStreams: db, AppendGate: desk.CheckAppend, WakeDecorator: mutex.DecorateWake, PublicURL: s.Config.PublicURL,
 		MaxBodyBytes: int64(s.Config.MaxBodyBytes), Bodies: bodies, LongPollTimeout: s.Config.LongPollTimeout, SSEMaxAge: s.Config.SSEMaxAge, Log: s.Log,
 	})
@@ -130,7 +131,8 @@ func (s *Server) authChain(db *store.Store) (*auth.Chain, error) {
 		}
 		hooks = append(hooks, h)
 	}
-	return auth.New(auth.Config{Hooks: hooks, Insecure: s.Config.Insecure, Users: db, Log: s.Log}), nil
+	near := auth.NewNear(s.Config.PublicURL, s.Config.Listen, s.Config.InsecureAnywhere)
+	return auth.New(auth.Config{Hooks: hooks, Insecure: s.Config.Insecure, Near: near, Users: db, Log: s.Log}), nil
 }
 
 // readiness says when this gateway should get requests: the database takes writes. A feed that is down costs latency,
