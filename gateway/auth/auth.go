@@ -35,6 +35,9 @@ type Config struct {
 	// Insecure lets a request without credentials act as whoever its header
 	// electric-principal says, or as system:dev-local.
 	Insecure bool
+	// Near refuses requests without credentials that other sites' pages may have
+	// sent; nil refuses none.
+	Near *Near
 	// Timeout bounds one hook's answer; zero means 5 s.
 	Timeout time.Duration
 	// MaxPending bounds answers waited for at once, so that a hook that hangs
@@ -117,7 +120,7 @@ func ownToken(t string) bool {
 
 // Authenticate says who the request acts as. Errors: INVALID_PRINCIPAL,
 // UNAUTHENTICATED (credentials refused), UNAUTHORIZED (none shown, or not
-// allowed to act as another), AUTH_UNAVAILABLE.
+// allowed to act as another), ORIGIN_FORBIDDEN, AUTH_UNAVAILABLE.
 func (c *Chain) Authenticate(r *http.Request) (Principal, error) {
 	var named Principal
 	if vs := r.Header.Values(HeaderPrincipal); len(vs) > 1 {
@@ -131,6 +134,11 @@ func (c *Chain) Authenticate(r *http.Request) (Principal, error) {
 	p, err := c.ask(r)
 	if err != nil {
 		return Principal{}, err
+	}
+	if p.IsZero() && c.cfg.Insecure && c.cfg.Near != nil {
+		if err := c.cfg.Near.Check(r); err != nil {
+			return Principal{}, err
+		}
 	}
 	switch {
 	case p.IsZero() && c.cfg.Insecure && named.IsZero():
@@ -146,6 +154,24 @@ func (c *Chain) Authenticate(r *http.Request) (Principal, error) {
 		return named, nil
 	}
 	return Principal{}, problem.New(problem.Unauthorized, "These credentials may not act as another principal. Leave electric-principal out.")
+}
+
+// Admit refuses a request that needs no credentials when it is another site's
+// and shows none: ORIGIN_FORBIDDEN.
+func (c *Chain) Admit(r *http.Request) error {
+	if !c.cfg.Insecure || c.cfg.Near == nil {
+		return nil
+	}
+	far := c.cfg.Near.Check(r)
+	if far == nil {
+		return nil
+	}
+	if p, err := c.ask(r); err != nil {
+		return err
+	} else if !p.IsZero() {
+		return nil
+	}
+	return far
 }
 
 // ask runs the hooks; the zero Principal means that none had an opinion.

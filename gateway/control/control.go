@@ -242,7 +242,8 @@ func (c *Control) authenticate(r *http.Request, tokenAlone bool) (*caller, error
 	who := &caller{token: auth.ClaimToken(r.Header)}
 	p, err := c.cfg.Auth.Authenticate(r)
 	if err != nil {
-		if !tokenAlone || who.token == "" || problem.CodeOf(err) != problem.Unauthorized {
+		code := problem.CodeOf(err)
+		if !tokenAlone || who.token == "" || code != problem.Unauthorized && code != problem.OriginForbidden {
 			return nil, err
 		}
 	}
@@ -363,7 +364,7 @@ func add[I, O any](c *Control, op huma.Operation, opt routeOptions, codes []prob
 	}
 	op.Metadata[routeKey] = opt
 	if !opt.public {
-		codes = append(codes, problem.InvalidPrincipal, problem.Unauthenticated, problem.ServiceNotFound, problem.AuthUnavailable, problem.DatabaseUnavailable)
+		codes = append(codes, problem.InvalidPrincipal, problem.Unauthenticated, problem.OriginForbidden, problem.ServiceNotFound, problem.AuthUnavailable, problem.DatabaseUnavailable)
 	}
 	describeErrors(&op, codes)
 	huma.Register(c.api, op, func(ctx context.Context, in *I) (*O, error) {

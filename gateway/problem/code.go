@@ -34,6 +34,7 @@ const (
 	ClaimTokenInvalid      Code = "CLAIM_TOKEN_INVALID"
 	Forbidden              Code = "FORBIDDEN"
 	RunnerForbidden        Code = "RUNNER_FORBIDDEN"
+	OriginForbidden        Code = "ORIGIN_FORBIDDEN"
 	PathReserved           Code = "PATH_RESERVED"
 	ProducerFenced         Code = "PRODUCER_FENCED"
 	NotFound               Code = "NOT_FOUND"
@@ -98,6 +99,7 @@ var table = map[Code]Info{
 	ClaimTokenInvalid:      {401, "The claim token is not valid", false, 0},
 	Forbidden:              {403, "The caller may not do this", false, 0},
 	RunnerForbidden:        {403, "The runner belongs to somebody else", false, 0},
+	OriginForbidden:        {403, "The gateway does not serve other sites", false, 0},
 	PathReserved:           {403, "The path is reserved", false, 0},
 	ProducerFenced:         {403, "A newer producer epoch exists", false, 0},
 	NotFound:               {404, "Not found", false, 0},

@@ -25,6 +25,9 @@ type Config struct {
 	Auth Authorizer
 	// RequireAuth asks for credentials on plain streams too.
 	RequireAuth bool
+	// Admit may refuse a request that would change a stream and shows no write
+	// token. May be nil.
+	Admit func(*http.Request) error
 	// Tokens verifies write tokens; nil means that none is valid.
 	Tokens WriteTokens
 	// ErrorStreams may be nil.
@@ -170,6 +173,11 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	if h.RequireAuth {
 		if err := h.admit(&q); err != nil {
+			return err
+		}
+	}
+	if h.Admit != nil && !read && h.claim(r) == nil {
+		if err := h.Admit(r); err != nil {
 			return err
 		}
 	}
