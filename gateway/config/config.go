@@ -49,7 +49,8 @@ type Config struct {
 	InsecureAnywhere bool `yaml:"insecure_anywhere" env:"INSECURE_ANYWHERE"`
 	// TypeSpawn says who may spawn an entity of a type: "all", or the "registrar" of the type only.
 	TypeSpawn string `yaml:"type_spawn" env:"TYPE_SPAWN"`
-	// AllowPrivateWebhooks lets webhooks go to loopback and private addresses and over plain http.
+	// AllowPrivateWebhooks lets webhooks, and looks at serve endpoints, go to loopback and private addresses and over
+	// plain http, to every host.
 	AllowPrivateWebhooks bool `yaml:"allow_private_webhooks" env:"ALLOW_PRIVATE_WEBHOOKS"`
 
 	// MaxBodyBytes is the greatest request body; more answers 413.

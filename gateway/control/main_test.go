@@ -1,7 +1,6 @@
 package control
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -17,9 +16,9 @@ import (
 	"github.com/rouse-run/rouse/gateway/claims"
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 	"github.com/rouse-run/rouse/gateway/feed"
-	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/store"
 	"github.com/rouse-run/rouse/plugins/contract"
+	"github.com/rouse-run/rouse/transports/webhook"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -36,19 +35,6 @@ type rig struct {
 
 // claimToken is what an entry of the wake stream carries for its owner.
 func (r *rig) claimToken(wake string) string { return r.claims.ClaimToken(1, 1, wake) }
-
-// transports takes webhooks whose url is https.
-type transports struct{}
-
-func (transports) Validate(_ context.Context, typ string, target json.RawMessage) error {
-	if typ != "webhook" {
-		return problem.Newf(problem.InvalidTarget, "No transport of this type is configured.")
-	}
-	if !bytes.Contains(target, []byte("https://")) {
-		return problem.New(problem.WebhookURLRejected, "The webhook url must be https.")
-	}
-	return nil
-}
 
 // newRig starts a control plane; change may alter its configuration.
 func newRig(t testing.TB, change func(*Config)) *rig {
@@ -73,7 +59,7 @@ func newRigOn(t testing.TB, db *pgtest.DB, change func(*Config)) *rig {
 	cl := claims.New(life, s, claims.NewTokens(keys), claims.Config{PublicURL: "http://rouse.test"})
 	ap := appender.New(life, appender.Config{Store: s, Hub: feed.NewHub()})
 	cfg := Config{Store: s, Services: store.NewServices(s), Auth: auth.New(auth.Config{Insecure: true, Users: s}), Claims: cl, Appender: ap,
-		Transports: transports{}, OpenTypes: true, MaxBody: 1 << 20}
+		Transports: Carriers{webhook.New(webhook.Config{})}, OpenTypes: true, MaxBody: 1 << 20}
 	if change != nil {
 		change(&cfg)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/plugins/contract"
 )
 
 // DispatchPolicy says where an entity's wakes go. It is kept as it came, since
@@ -23,6 +24,32 @@ func (p DispatchPolicy) MarshalJSON() ([]byte, error) { return json.RawMessage(p
 func (p *DispatchPolicy) UnmarshalJSON(b []byte) error {
 	*p = append((*p)[:0], b...)
 	return nil
+}
+
+// Carriers are the transports of this gateway, by the type of target they serve.
+type Carriers []contract.Transport
+
+var _ Transports = Carriers(nil)
+
+// Validate implements [Transports]. What a webhook's url is refused for is
+// WEBHOOK_URL_REJECTED.
+func (cs Carriers) Validate(ctx context.Context, typ string, target json.RawMessage) error {
+	known := []string{"runner"}
+	for _, t := range cs {
+		if t.Type() != typ {
+			known = append(known, t.Type())
+			continue
+		}
+		if err := t.ValidateTarget(ctx, target); err != nil {
+			code := problem.InvalidTarget
+			if typ == "webhook" {
+				code = problem.WebhookURLRejected
+			}
+			return problem.New(code, "The dispatch target is refused: "+err.Error()+".")
+		}
+		return nil
+	}
+	return problem.New(problem.InvalidTarget, "There is no transport for this type of target. Known are: "+strings.Join(known, ", ")+".")
 }
 
 type policyDoc struct {

@@ -170,11 +170,20 @@ func TestDispatchPolicies(t *testing.T) {
 		{kyle, `{"targets":[{"type":"runner","runnerId":"mac","url":"x"}]}`, 400, "INVALID_REQUEST", "/dispatch_policy/targets/0/url"},
 		{kyle, `{"targets":[{"type":"runner","runnerId":"mac","subscription_id":""}]}`, 400, "INVALID_REQUEST", "/dispatch_policy/targets/0/subscription_id"},
 		{kyle, `{"targets":[{"type":"webhook","url":"http://x.example"}]}`, 400, "WEBHOOK_URL_REJECTED", "/dispatch_policy/targets/0"},
+		{kyle, `{"targets":[{"type":"webhook","url":"http://127.0.0.1:9/"}]}`, 400, "WEBHOOK_URL_REJECTED", "/dispatch_policy/targets/0"},
+		{kyle, `{"targets":[{"type":"webhook","url":"https://10.0.0.5/"}]}`, 400, "WEBHOOK_URL_REJECTED", "/dispatch_policy/targets/0"},
+		{kyle, `{"targets":[{"type":"webhook","url":"https://user:secret@x.example/"}]}`, 400, "WEBHOOK_URL_REJECTED", "/dispatch_policy/targets/0"},
+		{kyle, `{"targets":[{"type":"webhook","url":""}]}`, 400, "WEBHOOK_URL_REJECTED", "/dispatch_policy/targets/0"},
+		{kyle, `{"targets":[{"type":"webhook","url":7}]}`, 400, "INVALID_REQUEST", "/dispatch_policy/targets/0/url"},
+		{kyle, `{"targets":[{"type":"webhook"}]}`, 400, "WEBHOOK_URL_REJECTED", "/dispatch_policy/targets/0"},
 		{kyle, `{"targets":[{"type":"carrier-pigeon"}]}`, 400, "INVALID_TARGET", "/dispatch_policy/targets/0"},
 	} {
 		a := r.as(tc.who, "PUT", fmt.Sprintf("/_electric/entities/chat/%d", i), `{"dispatch_policy":`+tc.policy+`}`)
 		if a.status != tc.status {
 			t.Errorf("%s: %d, want %d: %s", tc.policy, a.status, tc.status, a.body)
+		}
+		if strings.Contains(string(a.body), "secret") {
+			t.Errorf("a refusal shows what it refuses: %s", a.body)
 		}
 		if tc.code != "" && a.code() != tc.code || tc.place != "" && !strings.Contains(string(a.body), fmt.Sprintf(`"path":%q`, tc.place)) {
 			t.Errorf("%s: %s", tc.policy, a.body)
@@ -184,6 +193,10 @@ func TestDispatchPolicies(t *testing.T) {
 		}
 	}
 	// As a type's default it is checked in the same way, ownership at the spawn.
+	a := r.refused(400, "WEBHOOK_URL_REJECTED", kyle, "POST", "/_electric/entity-types", `{"name":"d","description":"","default_dispatch_policy":{"targets":[{"type":"webhook","url":"http://x.example"}]}}`)
+	if !strings.Contains(string(a.body), `"path":"/default_dispatch_policy/targets/0"`) {
+		t.Errorf("the place is missing: %s", a.body)
+	}
 	r.refused(400, "INVALID_REQUEST", kyle, "POST", "/_electric/entity-types", `{"name":"d","description":"","default_dispatch_policy":{"targets":[]}}`)
 	r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"d","description":"","default_dispatch_policy":{"targets":[{"type":"runner","runnerId":"mac"}]}}`)
 	r.refused(403, "RUNNER_FORBIDDEN", mallory, "PUT", "/_electric/entities/d/1", "")

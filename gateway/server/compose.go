@@ -2,11 +2,9 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/rouse-run/rouse/authhooks/devtoken"
@@ -55,7 +53,7 @@ func (s *Server) compose(ctx context.Context) error {
 		return err
 	}
 	hook := webhook.New(webhook.Config{Signer: signer, AllowPrivate: s.Config.AllowPrivateWebhooks})
-	carriers := transports{hook}
+	carriers := control.Carriers{hook}
 
 	hub := feed.NewHub()
 	mutex := claims.New(ctx, db, claims.NewTokens(ring), claims.Config{PublicURL: s.Config.PublicURL})
@@ -194,28 +192,6 @@ func (c caller) Authenticate(r *http.Request, service int32) (streams.Caller, er
 		return streams.Caller{}, err
 	}
 	return streams.Caller{Principal: p.URL(), System: p.Trusted()}, nil
-}
-
-// transports are the push transports of this gateway, by the type of target they serve.
-type transports []contract.Transport
-
-// Validate implements control.Transports.
-func (ts transports) Validate(ctx context.Context, typ string, target json.RawMessage) error {
-	for _, t := range ts {
-		if t.Type() != typ {
-			continue
-		}
-		if err := t.ValidateTarget(ctx, target); err != nil {
-			return problem.New(problem.InvalidTarget, "The dispatch target is refused: "+err.Error()+".").
-				WithDetails(problem.Detail{Path: "/dispatch_policy/targets/0", Message: err.Error()})
-		}
-		return nil
-	}
-	known := []string{"runner"}
-	for _, t := range ts {
-		known = append(known, t.Type())
-	}
-	return problem.New(problem.InvalidTarget, "There is no transport for this type of target. Known are: "+strings.Join(known, ", ")+".")
 }
 
 // front is the pre-router: the root is the namespace of streams, and technical routes lie under reserved first

@@ -116,16 +116,17 @@ func (t *Transport) ValidateTarget(_ context.Context, target json.RawMessage) er
 	if u.User != nil {
 		return errors.New("the webhook url must not hold credentials")
 	}
-	local := isLoopbackName(u.Hostname())
 	switch {
-	case u.Scheme != "https" && u.Scheme != "http":
+	case u.Scheme == "http" && t.cfg.AllowPrivate:
+		return nil
+	case u.Scheme != "https":
 		return errors.New("the webhook url must be https")
-	case u.Scheme == "http" && !(t.cfg.AllowPrivate && local):
-		return errors.New("the webhook url must be https")
-	case local && !t.cfg.AllowPrivate:
+	case t.cfg.AllowPrivate:
+		return nil
+	case isLoopbackName(u.Hostname()):
 		return errors.New("the webhook url points at this machine")
 	}
-	if ip, err := netip.ParseAddr(strings.Trim(u.Hostname(), "[]")); err == nil && !t.cfg.AllowPrivate {
+	if ip, err := netip.ParseAddr(strings.Trim(u.Hostname(), "[]")); err == nil {
 		if err := t.Control()("tcp", net.JoinHostPort(ip.String(), "443"), nil); err != nil {
 			return errors.New("the webhook url points at an internal address")
 		}

@@ -334,7 +334,9 @@ func TestTargets(t *testing.T) {
 	for url, want := range map[string][2]bool{ // strict, dev
 		"https://hooks.example/a?b=c":          {true, true},
 		"https://hooks.example:8443/":          {true, true},
-		"http://hooks.example/":                {false, false},
+		"http://hooks.example/":                {false, true},
+		"http://10.0.0.5/":                     {false, true},
+		"http://[fd00::5]:8080/":               {false, true},
 		"http://127.0.0.1:9/":                  {false, true},
 		"http://localhost:9/":                  {false, true},
 		"http://app.localhost/":                {false, true},
