@@ -154,6 +154,13 @@ func short(n int) string {
 
 // startUp is B7.
 func (r *rig) startUp(ctx context.Context) {
+	// The first gateway brings the database up to date, which is not what is measured.
+	t, err := r.gateway(ctx, "postgres")
+	if err != nil {
+		r.report.fail("B7 serve", err)
+		return
+	}
+	t.stop()
 	for i := range r.Repeat {
 		r.say("B7 rouse %d/%d", i+1, r.Repeat)
 		began := time.Now()
@@ -164,9 +171,7 @@ func (r *rig) startUp(ctx context.Context) {
 		}
 		took := time.Since(began)
 		t.stop()
-		if i > 0 || r.Repeat == 1 { // the first may have migrated
-			r.report.add("b7.serve", rouse, float64(took.Milliseconds()))
-		}
+		r.report.add("b7.serve", rouse, float64(took.Milliseconds()))
 		ms, err := r.dev(ctx)
 		if err != nil {
 			r.report.fail("B7 dev", err)
