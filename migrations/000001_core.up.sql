@@ -1,7 +1,7 @@
 -- compat: safe
 -- The core: services, streams, the consumer mutex, entities, runners, wakes, claims.
 -- A table the RFC names keeps its name and columns (snake_case). Rows never hold a token.
--- Secondary indexes begin with their selective column, never with service_id: a plan made
+-- Keys and indexes begin with their selective column, never with service_id: a plan made
 -- while a table is still empty must not be able to walk a whole service.
 
 create schema if not exists rouse;
@@ -87,7 +87,7 @@ create table rouse.streams (
     fork_sub     bigint,
     deleted_at   timestamptz,
     created_at   timestamptz not null default clock_timestamp(),
-    constraint streams_service_id_path_key unique (service_id, path),
+    constraint streams_path_service_id_key unique (path, service_id),
     constraint streams_kind_check check (kind in ('app', 'entity', 'error', 'wake')),
     constraint streams_tail_check check (tail >= head and head >= 0 and actionable <= tail),
     constraint streams_fork_check check ((forked_from is null) = (fork_at is null))
@@ -185,7 +185,7 @@ create table rouse.consumers (
     told_at          timestamptz,
     due_at           timestamptz,
     created_at       timestamptz not null default clock_timestamp(),
-    constraint consumers_service_id_name_key unique (service_id, name),
+    constraint consumers_name_service_id_key unique (name, service_id),
     constraint consumers_state_check check (
         (wake_id is not null) = (state in ('waking', 'claimed')) and (lease_expires_at is not null) = (state = 'claimed')
         and (due_at is not null or state not in ('waking', 'claimed')))
@@ -321,7 +321,7 @@ create table rouse.entities (
     consumer_id     bigint not null,
     created_at      timestamptz not null default clock_timestamp(),
     updated_at      timestamptz not null default clock_timestamp(),
-    constraint entities_pkey primary key (service_id, url)
+    constraint entities_pkey primary key (url, service_id)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 create index entities_created_at_idx on rouse.entities (created_at desc, url);
 create index entities_created_by_idx on rouse.entities (created_by, created_at desc, url);
@@ -348,7 +348,7 @@ create table rouse.entity_dispatch_state (
     last_completed_at        timestamptz,
     last_error               text,
     updated_at               timestamptz not null default clock_timestamp(),
-    constraint entity_dispatch_state_pkey primary key (service_id, entity_url)
+    constraint entity_dispatch_state_pkey primary key (entity_url, service_id)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
 comment on table rouse.entity_dispatch_state is 'One row an entity: pending work, outstanding wake, active claim, as UIs read them (RFC entity_dispatch_state).';
 
@@ -412,7 +412,7 @@ create table rouse.runners (
     capacity         integer,
     created_at       timestamptz not null default clock_timestamp(),
     updated_at       timestamptz not null default clock_timestamp(),
-    constraint runners_pkey primary key (service_id, id),
+    constraint runners_pkey primary key (id, service_id),
     constraint runners_kind_check check (kind in ('local', 'cloud-worker', 'sandbox', 'ci', 'server')),
     constraint runners_admin_status_check check (admin_status in ('enabled', 'disabled')),
     constraint runners_capacity_check check (capacity between 1 and 1024)
@@ -429,6 +429,6 @@ create table rouse.runner_runtime_diagnostics (
     liveness_lease_expires_at timestamptz,
     diagnostics               jsonb,
     updated_at                timestamptz not null default clock_timestamp(),
-    constraint runner_runtime_diagnostics_pkey primary key (service_id, runner_id)
+    constraint runner_runtime_diagnostics_pkey primary key (runner_id, service_id)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
 comment on table rouse.runner_runtime_diagnostics is 'Liveness and self-reported diagnostics of a runner, apart from its registration so that heartbeats do not rewrite what UIs sync.';

@@ -274,6 +274,13 @@ CREATE FUNCTION rouse._runner_heartbeat(p_service_id integer, p_runner_id text, 
 
 COMMENT ON FUNCTION rouse._runner_heartbeat(p_service_id integer, p_runner_id text, p_principal text, p_trusted boolean, p_lease_ms bigint, p_wake_stream_offset text, p_diagnostics jsonb, p_now timestamp with time zone) IS 'Extends a runner''s liveness lease at a chosen time.';
 
+CREATE FUNCTION rouse._runner_tell(p_service_id integer, p_runner_id text, p_now timestamp with time zone) RETURNS integer
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._runner_tell(p_service_id integer, p_runner_id text, p_now timestamp with time zone) IS 'Tells a runner again of the wakes that wait for it.';
+
 CREATE FUNCTION rouse._stream_append(p_services integer[], p_paths text[], p_types text[], p_internal boolean[], p_actionable boolean[], p_bytes bigint[], p_group integer[], p_rel bigint[], p_payloads bytea[], p_counts integer[], p_stamps text[], s_services integer[], s_paths text[], s_types text[], s_internal boolean[], s_actionable boolean[], s_payloads bytea[], s_counts integer[], s_stamps text[], s_producers text[], s_epochs bigint[], s_seqs bigint[], s_stream_seqs text[], s_closes boolean[], s_consumers bigint[], s_claim_epochs bigint[], s_wakes uuid[], p_wait boolean, p_now timestamp with time zone) RETURNS TABLE(special boolean, ord integer, outcome text, stream_id bigint, tail bigint, closed boolean, content_type text, producer_epoch bigint, producer_seq bigint)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -1231,19 +1238,19 @@ ALTER TABLE ONLY rouse.consumer_streams
     ADD CONSTRAINT consumer_streams_pkey PRIMARY KEY (consumer_id, stream_id);
 
 ALTER TABLE ONLY rouse.consumers
-    ADD CONSTRAINT consumers_pkey PRIMARY KEY (id);
+    ADD CONSTRAINT consumers_name_service_id_key UNIQUE (name, service_id);
 
 ALTER TABLE ONLY rouse.consumers
-    ADD CONSTRAINT consumers_service_id_name_key UNIQUE (service_id, name);
+    ADD CONSTRAINT consumers_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY rouse.delivery_attempts
     ADD CONSTRAINT delivery_attempts_pkey PRIMARY KEY (service_id, wake_id, attempt);
 
 ALTER TABLE ONLY rouse.entities
-    ADD CONSTRAINT entities_pkey PRIMARY KEY (service_id, url);
+    ADD CONSTRAINT entities_pkey PRIMARY KEY (url, service_id);
 
 ALTER TABLE ONLY rouse.entity_dispatch_state
-    ADD CONSTRAINT entity_dispatch_state_pkey PRIMARY KEY (service_id, entity_url);
+    ADD CONSTRAINT entity_dispatch_state_pkey PRIMARY KEY (entity_url, service_id);
 
 ALTER TABLE ONLY rouse.entity_types
     ADD CONSTRAINT entity_types_pkey PRIMARY KEY (service_id, name);
@@ -1258,10 +1265,10 @@ ALTER TABLE ONLY rouse.producers
     ADD CONSTRAINT producers_pkey PRIMARY KEY (stream_id, producer_id);
 
 ALTER TABLE ONLY rouse.runner_runtime_diagnostics
-    ADD CONSTRAINT runner_runtime_diagnostics_pkey PRIMARY KEY (service_id, runner_id);
+    ADD CONSTRAINT runner_runtime_diagnostics_pkey PRIMARY KEY (runner_id, service_id);
 
 ALTER TABLE ONLY rouse.runners
-    ADD CONSTRAINT runners_pkey PRIMARY KEY (service_id, id);
+    ADD CONSTRAINT runners_pkey PRIMARY KEY (id, service_id);
 
 ALTER TABLE ONLY rouse.schema_history
     ADD CONSTRAINT schema_history_pkey PRIMARY KEY (version);
@@ -1279,10 +1286,10 @@ ALTER TABLE ONLY rouse.services
     ADD CONSTRAINT services_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY rouse.streams
-    ADD CONSTRAINT streams_pkey PRIMARY KEY (id);
+    ADD CONSTRAINT streams_path_service_id_key UNIQUE (path, service_id);
 
 ALTER TABLE ONLY rouse.streams
-    ADD CONSTRAINT streams_service_id_path_key UNIQUE (service_id, path);
+    ADD CONSTRAINT streams_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY rouse.users
     ADD CONSTRAINT users_pkey PRIMARY KEY (service_id, id);

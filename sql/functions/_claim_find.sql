@@ -21,8 +21,8 @@ begin
            when o.id is not null then o.id
            when o.path is not null then (select s.consumer_id from streams s where s.service_id = o.service and s.path = ltrim(o.path, '/'))
            when o.consumer is not null then (select c.id from consumers c where c.service_id = o.service and c.name = o.consumer)
-           else (select c.id from wake_notifications n join consumers c on c.service_id = n.service_id and c.name = n.consumer_id
-                  where n.service_id = o.service and n.wake_id = o.wake) end as id) f
+           else (select c.id from consumers c where c.service_id = o.service and c.name = (
+                     select n.consumer_id from wake_notifications n where n.service_id = o.service and n.wake_id = o.wake)) end as id) f
       left join lateral (select c.id from consumers c where c.id = f.id and not p_wait for update skip locked) l on true;
     if p_wait then
         perform 1 from consumers c where c.id in (select o.id from unnest(v_ops) o) order by c.id for update;

@@ -140,7 +140,7 @@ begin
                 case when p_closed then v_now end, v_ttl,
                 case when v_ttl is null then v_expiry else v_now + make_interval(secs => v_ttl) end,
                 p_consumer_id, src.id, v_at, p_fork_offset, v_sub, v_now)
-        on conflict on constraint streams_service_id_path_key do nothing
+        on conflict on constraint streams_path_service_id_key do nothing
         returning t.id, t.tail into v_id, v_tail;
         continue when v_id is null;
 

@@ -33,7 +33,8 @@ begin
           join entities e on e.service_id = c.service_id and e.url = c.entity_url
           -- One target today; an ordered list chooses here.
          cross join lateral (select d.target, d.target ->> 'type' as type from (select e.dispatch_policy -> 'targets' -> 0 as target) d) t
-          left join runners r on r.service_id = c.service_id and r.id = case when t.type = 'runner' then t.target ->> 'runnerId' end
+          left join lateral (select r.id, r.wake_stream from runners r
+                              where t.type = 'runner' and r.service_id = c.service_id and r.id = t.target ->> 'runnerId' limit 1) r on true
          cross join lateral (
                select min(s.path) as path, jsonb_agg(jsonb_build_object('path', '/' || s.path, 'offset', _offset(s.tail),
                                                                         'ackedOffset', _offset(cs.acked)) order by s.path) as streams

@@ -85,12 +85,16 @@ begin
                                                                   where x.stream = s.id))) end as pending
               from unnest(v_todo) m
               left join consumers c on c.id = m.id and c.service_id = m.service and not m.busy
+              -- Subqueries of their own, so that each is one probe with the whole key, whatever the planner believes.
               -- The status matters to an end, the target to an acquire before any wake.
-              left join entities e on e.service_id = c.service_id
-                   and e.url = case when m.op in ('release', 'expire') or m.op = 'acquire' and c.state in ('idle', 'claimed') then c.entity_url end
+              left join lateral (select e.status, e.dispatch_policy from entities e
+                                  where m.op in ('release', 'expire', 'acquire') and c.state in ('idle', 'claimed')
+                                    and e.service_id = c.service_id and e.url = c.entity_url limit 1) e on true
               -- The runner that asks, or the one the grant would go to.
-              left join runners q on q.service_id = m.service
-                   and q.id = coalesce(m.runner, case when m.op = 'acquire' then coalesce(c.runner_id, e.dispatch_policy -> 'targets' -> 0 ->> 'runnerId') end)
+              left join lateral (select q.owner_principal, q.admin_status, q.capacity from runners q
+                                  where q.service_id = m.service
+                                    and q.id = coalesce(m.runner, case when m.op = 'acquire' then
+                                                   coalesce(c.runner_id, e.dispatch_policy -> 'targets' -> 0 ->> 'runnerId') end) limit 1) q on true
               left join wake_notifications n on n.wake_id = case when m.op = 'acquire' then c.wake_id end
               left join lateral (
                    select (array_agg(x.refusal order by x.n) filter (where x.refusal is not null))[1] as refusal,
@@ -101,7 +105,8 @@ begin
                                        when i.position > s.tail and s.id <> all (v_looked) then 'beyond'
                                        when i.position > s.tail or i.position < cs.acked then 'invalid_offset' end as refusal
                              from rows from (jsonb_to_recordset(case when c.lease_expires_at > v_now then m.acks end) as (path text, position bigint)) with ordinality i (path, position, n)
-                             left join streams s on s.service_id = m.service and s.path = ltrim(i.path, '/')
+                             left join lateral (select s.id, s.tail from streams s
+                                                 where s.service_id = m.service and s.path = ltrim(i.path, '/') limit 1) s on true
                              left join consumer_streams cs on cs.consumer_id = m.id and cs.stream_id = s.id) x) a on true
              order by m.ord
         loop
