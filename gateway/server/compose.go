@@ -28,6 +28,10 @@ import (
 // healthTimeout bounds a readiness check's look at the database.
 const healthTimeout = 2 * time.Second
 
+// feedGrace is how long a new gateway waits for its log feed before it takes
+// requests without one.
+const feedGrace = 5 * time.Second
+
 // bodiesMemory bounds the request bodies that are read at once, and the appends
 // that wait to be written, each; two bodies of the greatest size always fit.
 const bodiesMemory = 256 << 20
@@ -134,7 +138,7 @@ func (s *Server) authChain(db *store.Store) (*auth.Chain, error) {
 }
 
 // readiness says when this gateway should get requests: the database takes writes. A feed that is down costs latency,
-// not correctness, so it is told but does not take the gateway out of service.
+// not correctness, so it holds up the start for a moment, unless it cannot come up at all, and nothing afterwards.
 func (s *Server) readiness(db *store.Store, log *feed.Feed) {
 	s.Health.Ready("database", func() (string, string, bool) {
 		ctx, cancel := context.WithTimeout(s.base, healthTimeout)
@@ -144,15 +148,16 @@ func (s *Server) readiness(db *store.Store, log *feed.Feed) {
 		}
 		return "", "", true
 	})
+	began := time.Now()
 	s.Health.Ready("feed", func() (string, string, bool) {
 		code, detail, ok := log.Health()
-		if !ok && s.everUp.Load() {
-			return "", "", true
-		}
-		if ok {
+		if ok || code == feed.CodeWALLevel || code == feed.CodePermission || time.Since(began) > feedGrace {
 			s.everUp.Store(true)
 		}
-		return code, detail, ok
+		if s.everUp.Load() {
+			return "", "", true
+		}
+		return code, detail, false
 	})
 }
 
