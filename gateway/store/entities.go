@@ -42,7 +42,6 @@ func entityCols(alias string) string {
 
 // entityScan holds the nullable columns of a row that may be absent as a whole.
 type entityScan struct {
-	e                          Entity
 	url, typ, status, parent   *string
 	createdBy                  *string
 	revision                   *int32
