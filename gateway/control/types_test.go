@@ -204,3 +204,66 @@ func TestDispatchPolicies(t *testing.T) {
 		t.Errorf("the default is not taken: %s", a.body)
 	}
 }
+
+// R14: the policy an entity was spawned with stays, whatever is tried and
+// whatever happens to where it came from.
+func TestThePolicyIsFixedAtSpawn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	for _, id := range []string{"mac", "pc"} {
+		r.must(201, kyle, "POST", "/_electric/runners", `{"id":"`+id+`","label":"x"}`)
+	}
+	runner := func(id string) string { return `{"targets":[{"type":"runner","runnerId":"` + id + `"}]}` }
+	typ := func(policy string) {
+		r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"chat","description":"","default_dispatch_policy":`+policy+`}`)
+	}
+	typ(runner("mac"))
+	const root = "/_electric/entities/chat/"
+	r.must(201, kyle, "PUT", root+"default", "")
+	r.must(201, kyle, "PUT", root+"own", `{"dispatch_policy":`+runner("pc")+`}`)
+	r.must(201, kyle, "PUT", root+"child", `{"parent":"/chat/own"}`)
+	r.must(201, kyle, "PUT", root+"rebel", `{"parent":"/chat/own","dispatch_policy":`+runner("mac")+`}`)
+	typ("null")
+	r.must(201, kyle, "PUT", root+"none", "")
+	want := map[string]any{"default": "mac", "own": "pc", "child": "pc", "rebel": "mac", "none": nil}
+	unchanged := func(after string) {
+		t.Helper()
+		for id, runner := range want {
+			var got any
+			if targets, ok := r.must(200, kyle, "GET", root+id, "").get("dispatch_policy.targets").([]any); ok && len(targets) == 1 {
+				got = targets[0].(map[string]any)["runnerId"]
+			}
+			if got != runner {
+				t.Errorf("after %s: %s goes to %v and not to %v", after, id, got, runner)
+			}
+		}
+	}
+	unchanged("the spawn")
+	for id := range want {
+		for _, who := range []string{kyle, mallory, "system:framework"} {
+			for _, policy := range []string{runner("mac"), runner("pc"), `null`, `{"targets":[{"type":"webhook","url":"https://x.example/"}]}`} {
+				body := `{"dispatch_policy":` + policy + `}`
+				if a := r.as(who, "PUT", root+id, body); a.status != 409 && a.status != 403 {
+					t.Errorf("%s spawns %s again: %d %s", who, id, a.status, a.body)
+				}
+				for _, route := range []string{"", "/dispatch"} {
+					for _, method := range []string{"PATCH", "POST"} {
+						if a := r.as(who, method, root+id+route, body); a.status != 405 && a.status != 404 {
+							t.Errorf("%s %s of %s by %s: %d %s", method, route, id, who, a.status, a.body)
+						}
+					}
+				}
+			}
+		}
+	}
+	unchanged("attempts to set it")
+	r.must(200, kyle, "POST", root+"own/tags/dispatch_policy", `{"value":"x"}`)
+	r.must(200, kyle, "POST", root+"own/signal", `{"signal":"SIGSTOP","payload":{"dispatch_policy":null}}`)
+	r.must(200, kyle, "POST", root+"own/signal", `{"signal":"SIGCONT"}`)
+	r.must(200, kyle, "POST", root+"own/send", `{"payload":{"dispatch_policy":null}}`)
+	typ(runner("pc"))
+	unchanged("another default of its type")
+	r.must(204, kyle, "DELETE", "/_electric/entity-types/chat", "")
+	r.must(200, kyle, "DELETE", root+"own", "")
+	unchanged("the end of its parent and its type")
+}
