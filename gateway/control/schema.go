@@ -38,11 +38,11 @@ const (
 // schemaCache compiles JSON schemas once. It is safe for concurrent use.
 type schemaCache struct {
 	mu sync.Mutex
-	m  map[[sha256.Size]byte]*jsonschema.Schema
+	m  map[[sha256.Size]byte]*workSchema
 }
 
 func newSchemaCache() *schemaCache {
-	return &schemaCache{m: map[[sha256.Size]byte]*jsonschema.Schema{}}
+	return &schemaCache{m: map[[sha256.Size]byte]*workSchema{}}
 }
 
 // refuseLoader keeps schemas from reading files or the network.
@@ -55,7 +55,7 @@ func (refuseLoader) Load(string) (any, error) {
 var errSchema = errors.New("it does not compile")
 
 // compile compiles a schema, or takes it from the cache.
-func (c *schemaCache) compile(raw json.RawMessage) (*jsonschema.Schema, error) {
+func (c *schemaCache) compile(raw json.RawMessage) (*workSchema, error) {
 	sum := sha256.Sum256(raw)
 	c.mu.Lock()
 	s := c.m[sum]
@@ -75,18 +75,15 @@ func (c *schemaCache) compile(raw json.RawMessage) (*jsonschema.Schema, error) {
 		delete(m, "$schema")
 		doc = m
 	}
-	comp := jsonschema.NewCompiler()
-	comp.UseLoader(refuseLoader{})
-	const at = "rouse:schema"
-	if err := comp.AddResource(at, doc); err != nil {
+	if !plainNumbers(doc) {
 		return nil, errSchema
 	}
-	if s, err = comp.Compile(at); err != nil {
+	if s, err = compileWork(doc); err != nil {
 		return nil, errSchema
 	}
 	c.mu.Lock()
 	if len(c.m) >= maxCompiled {
-		c.m = map[[sha256.Size]byte]*jsonschema.Schema{}
+		c.m = map[[sha256.Size]byte]*workSchema{}
 	}
 	c.m[sum] = s
 	c.mu.Unlock()
@@ -132,10 +129,13 @@ func (c *schemaCache) validate(schema, value json.RawMessage, base, what string)
 }
 
 // checkValue is validate for a decoded value and a compiled schema.
-func checkValue(s *jsonschema.Schema, doc any, base, what string) error {
-	verr := s.Validate(doc)
+func checkValue(s *workSchema, doc any, base, what string) error {
+	verr := s.validate(doc)
 	if verr == nil {
 		return nil
+	}
+	if errors.Is(verr, errWork) {
+		return problem.Newf(problem.SchemaValidationFailed, "Checking the value against the schema of %s takes too much work. Send less at once, use numbers of fewer digits, or make the schema simpler.", what)
 	}
 	e := problem.Newf(problem.SchemaValidationFailed, "The value does not match the schema of %s.", what)
 	var ve *jsonschema.ValidationError

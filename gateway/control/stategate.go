@@ -60,7 +60,7 @@ type entityState struct {
 	consumer int64
 	version  string
 	// events has the schema of each listed event type; nil means anything goes.
-	events map[string]*jsonschema.Schema
+	events map[string]*workSchema
 	read   time.Time
 }
 
@@ -116,7 +116,7 @@ func (g *stateGate) state(ctx context.Context, key stateKey, mayCache bool) (s *
 		s.events = last.events
 	case got.StateSchemas != nil:
 		set := schemaMap(got.StateSchemas)
-		s.events = make(map[string]*jsonschema.Schema, len(set))
+		s.events = make(map[string]*workSchema, len(set))
 		for name, raw := range set {
 			if s.events[name], err = g.schemas.compile(raw); err != nil {
 				return nil, false, problem.New(problem.SchemaValidationFailed, "A stored state schema of the entity's type cannot be used. Register the entity type anew.")
