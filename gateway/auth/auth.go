@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rouse-run/rouse/gateway/claims"
 	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/store"
 	"github.com/rouse-run/rouse/plugins/contract"
@@ -85,9 +86,6 @@ const HeaderPrincipal = "Electric-Principal"
 // HeaderClaimToken carries a claim, hold or write token.
 const HeaderClaimToken = "Electric-Claim-Token"
 
-// tokenPrefixes begin the tokens that are ours and no user's credential.
-var tokenPrefixes = [...]string{"rouse_ct_", "rouse_ht_", "rouse_wt_"}
-
 // Bearer returns the credential of the Authorization header, or "".
 func Bearer(h http.Header) string {
 	scheme, token, ok := strings.Cut(h.Get("Authorization"), " ")
@@ -103,19 +101,10 @@ func ClaimToken(h http.Header) string {
 	if t := h.Get(HeaderClaimToken); t != "" {
 		return t
 	}
-	if t := Bearer(h); ownToken(t) {
+	if t := Bearer(h); claims.IsToken(t) {
 		return t
 	}
 	return ""
-}
-
-func ownToken(t string) bool {
-	for _, p := range tokenPrefixes {
-		if strings.HasPrefix(t, p) {
-			return true
-		}
-	}
-	return false
 }
 
 // Authenticate says who the request acts as. Errors: INVALID_PRINCIPAL,
@@ -181,7 +170,7 @@ func (c *Chain) ask(r *http.Request) (Principal, error) {
 	}
 	h := r.Header.Clone()
 	h.Del(HeaderClaimToken)
-	if ownToken(Bearer(h)) {
+	if claims.IsToken(Bearer(h)) {
 		h.Del("Authorization")
 	}
 	for _, hook := range c.cfg.Hooks {

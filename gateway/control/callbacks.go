@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/google/uuid"
 
 	"github.com/rouse-run/rouse/gateway/auth"
 	"github.com/rouse-run/rouse/gateway/claims"
@@ -158,11 +159,10 @@ func (c *Control) registerCallbacks() {
 		c.callback)
 }
 
-const claimPrefix = "rouse_ct_"
-
 func (c *Control) callback(ctx context.Context, in *callbackInput) (*callbackOutput, error) {
 	who, b := from(ctx), &in.Body
-	if b.WakeID != "" && b.WakeID != in.WakeID {
+	wake, isOne := canonicalWake(in.WakeID)
+	if named, _ := canonicalWake(b.WakeID); b.WakeID != "" && named != wake {
 		return nil, invalidFields(problem.Detail{Path: "/wakeId", Message: "is not the wake of this callback"})
 	}
 	token := who.token
@@ -170,7 +170,7 @@ func (c *Control) callback(ctx context.Context, in *callbackInput) (*callbackOut
 	if err != nil {
 		return nil, err
 	}
-	hold := claims.HoldRequest{Wire: claims.Peer, Service: who.service, Token: token, Wake: in.WakeID, Epoch: b.Epoch}
+	hold := claims.HoldRequest{Wire: claims.Peer, Service: who.service, Token: token, Wake: wake, Epoch: b.Epoch}
 	switch {
 	case token == "":
 		return nil, problem.New(problem.Unauthorized, "The callback needs the claim token: send it in electric-claim-token.")
@@ -180,13 +180,27 @@ func (c *Control) callback(ctx context.Context, in *callbackInput) (*callbackOut
 	case len(acks) > 0:
 		l, err := c.cfg.Claims.Ack(ctx, hold, acks)
 		return leaseAnswer(l), err
-	case b.WakeID != "" || b.Epoch == 0 && strings.HasPrefix(token, claimPrefix):
-		g, err := c.cfg.Claims.Acquire(ctx, claims.AcquireRequest{Wire: claims.RFC, Service: who.service, Wake: in.WakeID, Epoch: b.Epoch,
+	case b.WakeID != "" || b.Epoch == 0 && strings.HasPrefix(token, string(claims.Claim)):
+		if !isOne {
+			return nil, errNoWake
+		}
+		g, err := c.cfg.Claims.Acquire(ctx, claims.AcquireRequest{Wire: claims.RFC, Service: who.service, Wake: wake, Epoch: b.Epoch,
 			Token: token, Holder: who.principal(), ClaimID: b.ClaimID, Trusted: who.trusted()})
 		return grantAnswer(g), err
 	}
 	l, err := c.cfg.Claims.Heartbeat(ctx, hold)
 	return leaseAnswer(l), err
+}
+
+var errNoWake = problem.New(problem.WakeCallbackNotFound, "There is no such wake.")
+
+// canonicalWake gives a wake's id the spelling in which ids are compared; one in
+// any form but that of 36 characters names no wake, and stays as it is.
+func canonicalWake(s string) (string, bool) {
+	if len(s) != 36 || uuid.Validate(s) != nil {
+		return s, false
+	}
+	return strings.ToLower(s), true
 }
 
 func leaseAnswer(l claims.Lease) *callbackOutput {

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -233,4 +234,45 @@ func TestLapsedLease(t *testing.T) {
 	if n := r.count(`select count(*) from rouse.consumer_claims where status = 'expired' and epoch = 1`); n != 1 {
 		t.Error("the claim row does not say expired")
 	}
+}
+
+// A wake's id is the same in capital letters, and in no other spelling.
+func TestSpellingsOfAWake(t *testing.T) {
+	t.Parallel()
+	r := laptop(t, nil)
+	r.work("/chat/1")
+	var wake string
+	if err := r.db.Conn(t).QueryRow(t.Context(), `select wake_id::text from rouse.wake_notifications`).Scan(&wake); err != nil {
+		t.Fatal(err)
+	}
+	bare := strings.ReplaceAll(wake, "-", "")
+	for _, s := range []string{"urn:uuid:" + wake, "URN:UUID:" + wake, "{" + wake + "}", bare, " " + wake, wake + " ", wake[:35], wake + "0"} {
+		path := "/_electric/wake-callbacks/" + url.PathEscape(s)
+		r.refused(404, "WAKE_CALLBACK_NOT_FOUND", kyle, "POST", "/_electric/runners/mac/claim", `{"wakeId":"`+s+`"}`)
+		r.refused(404, "WAKE_CALLBACK_NOT_FOUND", kyle, "POST", path, `{"wakeId":"`+s+`"}`, token(r.claimToken(wake))...)
+		r.refused(404, "WAKE_CALLBACK_NOT_FOUND", kyle, "POST", path, `{}`, token(r.claimToken(wake))...)
+		r.refused(400, "INVALID_REQUEST", kyle, "POST", "/_electric/wake-callbacks/"+wake, `{"wakeId":"`+s+`"}`, token(r.claimToken(wake))...)
+		r.refused(404, "WAKE_CALLBACK_NOT_FOUND", kyle, "POST", "/_electric/consumers/"+r.consumer("/chat/1")+"/acquire", `{"wakeId":"`+s+`"}`)
+	}
+	loud := strings.ToUpper(wake)
+	c := r.must(200, kyle, "POST", "/_electric/runners/mac/claim", `{"wakeId":"`+loud+`"}`)
+	if c.str("wakeId") != wake {
+		t.Errorf("the wake is answered as %s", c.body)
+	}
+	hold := token(c.str("claimToken"))
+	r.must(200, kyle, "POST", "/_electric/wake-callbacks/"+loud, `{"epoch":1,"wakeId":"`+wake+`"}`, hold...)
+	r.must(200, kyle, "POST", "/_electric/wake-callbacks/"+wake, `{"epoch":1,"wakeId":"`+loud+`"}`, hold...)
+	r.must(200, kyle, "POST", "/_electric/wake-callbacks/"+loud, `{"epoch":1}`, hold...)
+	r.must(200, kyle, "POST", "/_electric/consumers/"+c.str("consumerId")+"/heartbeat", `{"wakeId":"`+loud+`"}`, hold...)
+	r.refused(401, "CLAIM_TOKEN_INVALID", kyle, "POST", "/_electric/consumers/"+c.str("consumerId")+"/heartbeat", `{"wakeId":"urn:uuid:`+wake+`"}`, hold...)
+	r.must(200, kyle, "POST", "/_electric/wake-callbacks/"+loud, `{"epoch":1,"done":true}`, hold...)
+}
+
+// consumer is the name of an entity's mutex.
+func (r *rig) consumer(url string) (name string) {
+	r.t.Helper()
+	if err := r.db.Conn(r.t).QueryRow(r.t.Context(), `select name from rouse.consumers where entity_url = $1`, url).Scan(&name); err != nil {
+		r.t.Fatal(err)
+	}
+	return name
 }

@@ -108,6 +108,7 @@ func holdRequest(ctx context.Context, consumer, wake string, epoch int64) (claim
 	if who.token == "" {
 		return claims.HoldRequest{}, problem.New(problem.Unauthorized, "This needs the token of the lease: send it in electric-claim-token.")
 	}
+	wake, _ = canonicalWake(wake)
 	return claims.HoldRequest{Wire: claims.RFC, Service: who.service, Token: who.token, Consumer: consumer, Wake: wake, Epoch: epoch}, nil
 }
 
@@ -127,7 +128,11 @@ func (c *Control) getConsumer(ctx context.Context, in *ConsumerRef) (*consumerOu
 
 func (c *Control) acquire(ctx context.Context, in *acquireInput) (*callbackOutput, error) {
 	who := from(ctx)
-	g, err := c.cfg.Claims.Acquire(ctx, claims.AcquireRequest{Wire: claims.RFC, Service: who.service, Consumer: in.ID, Wake: in.Body.WakeID,
+	wake, isOne := canonicalWake(in.Body.WakeID)
+	if wake != "" && !isOne {
+		return nil, errNoWake
+	}
+	g, err := c.cfg.Claims.Acquire(ctx, claims.AcquireRequest{Wire: claims.RFC, Service: who.service, Consumer: in.ID, Wake: wake,
 		Epoch: in.Body.Epoch, Token: who.token, Holder: who.principal(), ClaimID: in.Body.ClaimID, Trusted: who.trusted()})
 	return grantAnswer(g), err
 }

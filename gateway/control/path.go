@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/reserved"
 )
 
 const (
@@ -112,15 +113,9 @@ func matchEntity(segs []string) (string, []string) {
 	return base, []string{"type", segs[0], "id", strings.Join(segs[1:], "/")}
 }
 
-// reservedRoots are the first segments that no entity type may have: they are
-// names of the gateway in the streams' name space.
-var reservedRoots = map[string]bool{
-	"livez": true, "readyz": true, "metrics": true, "openapi.json": true, "openapi-3.0.json": true,
-	"runners": true, "worker-pools": true, "v1": true, "api": true, ".well-known": true, "principal": true,
-}
-
 // checkTypeName says why a name cannot be an entity type's, or "".
 func checkTypeName(name string) string {
+	taken, _ := reserved.Root(name)
 	switch {
 	case name == "":
 		return "must not be empty"
@@ -128,7 +123,7 @@ func checkTypeName(name string) string {
 		return "must be at most 128 bytes long"
 	case name[0] == '_' || name[0] == '.':
 		return "must not begin with _ or a dot"
-	case reservedRoots[name]:
+	case taken:
 		return "is reserved"
 	case strings.ContainsAny(name, "/*?#\\") || strings.ContainsFunc(name, func(r rune) bool { return r < 0x20 || r == 0x7f }):
 		return "must not hold a slash, a backslash, an asterisk, ?, # or control characters"

@@ -326,8 +326,12 @@ func (c *Control) heartbeatRunner(ctx context.Context, in *heartbeatInput) (*run
 // pull-wake clients of the ecosystem expect it.
 func (c *Control) claimForRunner(ctx context.Context, in *claimInput) (*claimOutput, error) {
 	who, b := from(ctx), &in.Body
+	wake, isOne := canonicalWake(b.WakeID)
+	if wake != "" && !isOne {
+		return nil, errNoWake
+	}
 	req := claims.AcquireRequest{Wire: claims.Peer, Service: who.service, Holder: who.principal(), Trusted: who.trusted(),
-		Runner: in.ID, ClaimID: b.ClaimID, Wake: b.WakeID}
+		Runner: in.ID, ClaimID: b.ClaimID, Wake: wake}
 	for at, v := range map[string]string{"/subscription_id": b.SubscriptionID, "/stream": b.Stream, "/claimId": b.ClaimID} {
 		if why := storable(v); why != "" {
 			return nil, invalidFields(problem.Detail{Path: at, Message: why})

@@ -96,7 +96,7 @@ func (s *Server) compose(ctx context.Context) error {
 	})
 	s.add(part{name: "control", stop: desk.Stop})
 	room := streams.New(ctx, streams.Config{
-		Store: streamsDatabase{db, services}, Appender: writer, Hub: hub, Auth: caller{chain}, RequireAuth: !s.Config.Insecure, Admit: chain.Admit,
+		Store: db, Services: services, Appender: writer, Hub: hub, Auth: caller{chain}, RequireAuth: !s.Config.Insecure, Admit: chain.Admit,
 		Tokens: mutex, ErrorStreams: db, AppendGate: desk.CheckAppend, WakeDecorator: mutex.DecorateWake, PublicURL: s.Config.PublicURL,
 		MaxBodyBytes: int64(s.Config.MaxBodyBytes), Bodies: bodies, LongPollTimeout: s.Config.LongPollTimeout, SSEMaxAge: s.Config.SSEMaxAge, Log: s.Log,
 	})
@@ -173,16 +173,6 @@ func (s *Server) operational(signer *signing.Keys) {
 		_, _ = w.Write(signer.JWKS())
 	})))
 	s.mux.Handle("/", http.HandlerFunc(s.notFound))
-}
-
-// streamsDatabase joins the store with the cache of service names.
-type streamsDatabase struct {
-	*store.Store
-	services *store.Services
-}
-
-func (d streamsDatabase) ServiceID(ctx context.Context, name string) (int32, error) {
-	return d.services.ID(ctx, name)
 }
 
 // caller shows the auth chain to the streams room.

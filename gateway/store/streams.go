@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -220,13 +219,6 @@ func (s *Store) StreamPurge(ctx context.Context, limit int32) (more bool, err er
 	return expired >= limit || messages >= limit || streams >= limit, err
 }
 
-// ServiceID returns the id of a named service, or ErrNoRow.
-func (s *Store) ServiceID(ctx context.Context, name string) (int32, error) {
-	var id int32
-	err := s.row(ctx, func(r pgx.Row) error { return r.Scan(&id) }, `select id from rouse.services where name = $1`, name)
-	return id, err
-}
-
 type nullMeta struct {
 	outcome                  Outcome
 	id, tail                 *int64
@@ -252,6 +244,3 @@ func deref[T any](p *T) T {
 	}
 	return *p
 }
-
-// IsNotFound says that a lookup found no row.
-func IsNotFound(err error) bool { return errors.Is(err, problem.New(problem.NotFound, "")) }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/appender"
@@ -16,9 +15,10 @@ import (
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
-// Config of a [Handler]. Store, Appender and Hub are required.
+// Config of a [Handler]. Store, Services, Appender and Hub are required.
 type Config struct {
 	Store    Database
+	Services Services
 	Appender Appender
 	Hub      Hub
 	// Auth decides who may read guarded streams; nil means nobody.
@@ -66,7 +66,6 @@ type Handler struct {
 	Config
 	bodies intake.Reader
 	pages  *pages
-	names  services
 	drain  context.Context
 	stop   context.CancelFunc
 }
@@ -102,7 +101,6 @@ func New(ctx context.Context, cfg Config) *Handler {
 	cfg.PublicURL = strings.TrimRight(cfg.PublicURL, "/")
 	h := &Handler{Config: cfg, bodies: intake.Reader{Budget: cfg.Bodies, MaxBytes: cfg.MaxBodyBytes, Stall: cfg.BodyTimeout},
 		pages: newPages(cfg.Store, cfg.PageBytes, cfg.CacheBytes, cfg.CallTimeout)}
-	h.names.ids = map[string]serviceEntry{}
 	h.drain, h.stop = context.WithCancel(ctx)
 	h.pages.ctx = ctx
 	if a, ok := cfg.Appender.(interface{ Attach(appender.Readers) }); ok {
@@ -157,7 +155,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 			if q.serviceName, err = single(q.query, "service"); err != nil {
 				return err
 			}
-			if q.service, err = h.names.find(r.Context(), h.Store, q.serviceName); err != nil {
+			if q.service, err = h.Services.ID(r.Context(), q.serviceName); err != nil {
 				return err
 			}
 		}
@@ -271,51 +269,4 @@ func single(q url.Values, name string) (string, error) {
 			WithDetails(problem.Detail{Path: "query." + name, Message: "give it once, with a value"})
 	}
 	return v[0], nil
-}
-
-// services remembers ids of service names; both change rarely.
-type services struct {
-	mu  sync.Mutex
-	ids map[string]serviceEntry
-}
-
-type serviceEntry struct {
-	id      int32
-	expires time.Time
-}
-
-const (
-	serviceTTL  = 10 * time.Second
-	maxServices = 4096
-)
-
-func (s *services) find(ctx context.Context, db Database, name string) (int32, error) {
-	if name == "default" {
-		return 1, nil
-	}
-	unknown := problem.New(problem.ServiceNotFound, "There is no service of this name.")
-	if len(name) > 63 || strings.ToValidUTF8(name, "") != name || strings.IndexByte(name, 0) >= 0 {
-		return 0, unknown
-	}
-	now := time.Now()
-	s.mu.Lock()
-	e, ok := s.ids[name]
-	s.mu.Unlock()
-	if ok && now.Before(e.expires) {
-		return e.id, nil
-	}
-	id, err := db.ServiceID(ctx, name)
-	if store.IsNotFound(err) {
-		return 0, unknown
-	}
-	if err != nil {
-		return 0, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.ids) >= maxServices {
-		clear(s.ids)
-	}
-	s.ids[name] = serviceEntry{id, now.Add(serviceTTL)}
-	return id, nil
 }

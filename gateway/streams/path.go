@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/reserved"
 )
 
 const (
@@ -65,17 +66,6 @@ func ParsePath(escaped string) (Path, error) {
 		}
 	}
 	p := Path{Name: name}
-	p.Reserved, p.Readable = reserved(first)
+	p.Reserved, p.Readable = reserved.Root(first)
 	return p, nil
-}
-
-// reserved says whether streams below a first segment belong to the gateway.
-func reserved(first string) (reserved, readable bool) {
-	switch first {
-	case "runners", "worker-pools", "principal":
-		return true, true
-	case "livez", "readyz", "metrics", "openapi.json", "openapi-3.0.json", "v1", "api", ".well-known":
-		return true, false
-	}
-	return first[0] == '_', false
 }

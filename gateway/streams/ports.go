@@ -16,7 +16,12 @@ type Database interface {
 	StreamDelete(ctx context.Context, service int32, path string, internal bool) (store.Outcome, int64, error)
 	StreamTouch(ctx context.Context, id int64) error
 	StreamWritable(ctx context.Context, service int32, path string, claim store.WriteClaim) (store.AppendResult, error)
-	ServiceID(ctx context.Context, name string) (int32, error)
+}
+
+// Services knows the services of ?service=; *store.Services does.
+type Services interface {
+	// ID fails with SERVICE_NOT_FOUND.
+	ID(ctx context.Context, name string) (int32, error)
 }
 
 // Appender carries out appends.

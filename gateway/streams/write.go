@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rouse-run/rouse/gateway/claims"
 	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/store"
 )
@@ -19,8 +20,6 @@ const (
 	maxTTL        = 100 * 366 * 86400
 	maxStreamSeq  = 256
 	maxProducerID = 256
-	// writeTokenPrefix tells our write tokens from other credentials.
-	writeTokenPrefix = "rouse_wt_"
 )
 
 // create answers PUT.
@@ -364,7 +363,7 @@ func (h *Handler) claim(r *http.Request) *store.WriteClaim {
 		}
 		token = strings.TrimSpace(auth[7:])
 	}
-	if !strings.HasPrefix(token, writeTokenPrefix) {
+	if !strings.HasPrefix(token, string(claims.Write)) {
 		return nil
 	}
 	consumer, epoch, wake, err := h.Tokens.VerifyWrite(token)

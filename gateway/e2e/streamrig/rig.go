@@ -47,7 +47,7 @@ func Start(t testing.TB, dsn string, tune func(*streams.Config)) *Rig {
 		t.Fatal(err)
 	}
 	r.Appender = appender.New(ctx, appender.Config{Store: st, Hub: r.Hub})
-	cfg := streams.Config{Store: st, Appender: r.Appender, Hub: r.Hub}
+	cfg := streams.Config{Store: st, Services: store.NewServices(st), Appender: r.Appender, Hub: r.Hub}
 	if tune != nil {
 		tune(&cfg)
 	}
