@@ -204,7 +204,7 @@ func (s *Store) StreamAppend(ctx context.Context, items []AppendItem, wait bool)
 	groups := make([]AppendResult, len(c.paths))
 	special := make([]AppendResult, len(c.s.paths))
 	rows := 0
-	err := s.conn(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+	err := s.conn(ctx, s.lane(wait), func(ctx context.Context, conn *pgx.Conn) error {
 		v := &c.s
 		rs, err := conn.Query(ctx, appendSQL, c.services, c.paths, c.types, c.internal, c.act, c.bytes,
 			c.itemGroup, c.itemRel, c.payloads, c.counts, c.stamps,

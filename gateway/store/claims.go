@@ -66,7 +66,7 @@ func (s *Store) ClaimApply(ctx context.Context, ops []ClaimOp, wait bool) ([]Cla
 		return nil, err
 	}
 	out := make([]ClaimAnswer, 0, len(ops))
-	err = s.rows(ctx, func(r pgx.Rows) error {
+	err = s.rowsOn(ctx, s.lane(wait), func(r pgx.Rows) error {
 		var a ClaimAnswer
 		var ms int64
 		if err := r.Scan(&a.Outcome, &a.ConsumerID, &a.ConsumerName, &a.Epoch, &a.WakeID, &a.Holder, &a.RunnerID, &ms,
@@ -109,7 +109,7 @@ func (s *Store) DispatchRoute(ctx context.Context, at []StreamAt) ([]Routed, err
 		ids[i], positions[i] = a.Stream, a.Position
 	}
 	out := make([]Routed, 0, len(at))
-	err := s.rows(ctx, func(r pgx.Rows) error {
+	err := s.rowsOn(ctx, s.hot, func(r pgx.Rows) error {
 		var x Routed
 		if err := r.Scan(&x.Stream, &x.Outcome); err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -36,9 +37,16 @@ type Options struct {
 	CallTimeout time.Duration
 }
 
+// hotConns is how many connections are kept apart for batches: appends, mutex
+// calls, the router. A backend that runs the same few functions over and over
+// has their plans and catalogue entries at hand; spread over a whole pool that
+// readers share, each batch meets a cold one.
+const hotConns = 3
+
 // Store calls the functions of schema rouse.
 type Store struct {
 	pool           *pgxpool.Pool
+	hot            *pgxpool.Pool // for batches that wait for no row
 	acquireTimeout time.Duration
 	callTimeout    time.Duration
 }
@@ -73,21 +81,33 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		}
 		return true
 	}
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	hot := cfg.Copy()
+	hot.MaxConns = min(hotConns, cfg.MaxConns/2)
+	cfg.MaxConns -= hot.MaxConns
+	st := &Store{acquireTimeout: o.AcquireTimeout, callTimeout: o.CallTimeout}
+	st.pool, err = pgxpool.NewWithConfig(ctx, cfg)
+	if err == nil && hot.MaxConns > 0 {
+		st.hot, err = pgxpool.NewWithConfig(ctx, hot)
+	} else {
+		st.hot = st.pool
+	}
 	if err != nil {
 		return nil, problem.Wrap(problem.DatabaseUnavailable, err, "The database pool could not be made.")
 	}
-	if o.AcquireTimeout <= 0 {
-		o.AcquireTimeout = 5 * time.Second
+	if st.acquireTimeout <= 0 {
+		st.acquireTimeout = 5 * time.Second
 	}
-	if o.CallTimeout <= 0 {
-		o.CallTimeout = 15 * time.Second
+	if st.callTimeout <= 0 {
+		st.callTimeout = 15 * time.Second
 	}
-	return &Store{pool: pool, acquireTimeout: o.AcquireTimeout, callTimeout: o.CallTimeout}, nil
+	return st, nil
 }
 
 // Close ends all connections after their calls.
-func (s *Store) Close() { s.pool.Close() }
+func (s *Store) Close() {
+	s.pool.Close()
+	s.hot.Close()
+}
 
 // Ping says whether the database answers and accepts writes.
 func (s *Store) Ping(ctx context.Context) error {
@@ -101,13 +121,26 @@ func (s *Store) Ping(ctx context.Context) error {
 
 // Stat reports pool use for metrics.
 func (s *Store) Stat() (total, idle, acquired int32, waits int64) {
-	st := s.pool.Stat()
-	return st.TotalConns(), st.IdleConns(), st.AcquiredConns(), st.EmptyAcquireCount()
+	pools := []*pgxpool.Pool{s.pool, s.hot}
+	for _, p := range slices.Compact(pools) {
+		st := p.Stat()
+		total, idle, acquired, waits = total+st.TotalConns(), idle+st.IdleConns(), acquired+st.AcquiredConns(), waits+st.EmptyAcquireCount()
+	}
+	return total, idle, acquired, waits
+}
+
+// lane is where a batch runs: apart from everything else, unless it may wait
+// for rows.
+func (s *Store) lane(wait bool) *pgxpool.Pool {
+	if wait {
+		return s.pool
+	}
+	return s.hot
 }
 
 // conn lends a connection with a bounded wait, so that an exhausted pool
 // answers 503 and never hangs.
-func (s *Store) conn(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
+func (s *Store) conn(ctx context.Context, pool *pgxpool.Pool, f func(context.Context, *pgx.Conn) error) error {
 	// A database that vanished without a word must not hold a caller for ever.
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc
@@ -115,7 +148,7 @@ func (s *Store) conn(ctx context.Context, f func(context.Context, *pgx.Conn) err
 		defer cancel()
 	}
 	actx, cancel := context.WithTimeout(ctx, s.acquireTimeout)
-	c, err := s.pool.Acquire(actx)
+	c, err := pool.Acquire(actx)
 	cancel()
 	if err != nil {
 		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
@@ -129,12 +162,16 @@ func (s *Store) conn(ctx context.Context, f func(context.Context, *pgx.Conn) err
 
 // row runs a query that answers one row.
 func (s *Store) row(ctx context.Context, scan func(pgx.Row) error, sql string, args ...any) error {
-	return s.conn(ctx, func(ctx context.Context, c *pgx.Conn) error { return scan(c.QueryRow(ctx, sql, args...)) })
+	return s.conn(ctx, s.pool, func(ctx context.Context, c *pgx.Conn) error { return scan(c.QueryRow(ctx, sql, args...)) })
 }
 
 // rows runs a query and hands each row to scan.
 func (s *Store) rows(ctx context.Context, scan func(pgx.Rows) error, sql string, args ...any) error {
-	return s.conn(ctx, func(ctx context.Context, c *pgx.Conn) error {
+	return s.rowsOn(ctx, s.pool, scan, sql, args...)
+}
+
+func (s *Store) rowsOn(ctx context.Context, pool *pgxpool.Pool, scan func(pgx.Rows) error, sql string, args ...any) error {
+	return s.conn(ctx, pool, func(ctx context.Context, c *pgx.Conn) error {
 		rs, err := c.Query(ctx, sql, args...)
 		if err != nil {
 			return err

@@ -34,10 +34,7 @@ func BenchmarkCycle(b *testing.B) {
 	for i := range es {
 		es[i] = r.entity(fmt.Sprintf("/chat/%d", i), toRunner(fmt.Sprintf("mac%d", i%runners)))
 	}
-	if err := st.Ping(b.Context()); err != nil {
-		b.Fatal(err)
-	}
-	pid := one[int](r, `select pid from pg_stat_activity where application_name = 'cycle'`)
+	pid := os.Getpid() // of the backend, once it is there
 	// What the test databases do for speed, a measurement does not.
 	r.exec(`analyze`)
 	payload := []byte(`{"headers":{"operation":"insert"},"type":"inbox","value":{"text":"` + strings.Repeat("x", 180) + `"}}`)
@@ -99,6 +96,7 @@ func BenchmarkCycle(b *testing.B) {
 		})
 	}
 	cycle(b, entities, new([4]time.Duration), new([4]time.Duration)) // plans and pages
+	pid = one[int](r, `select pid from pg_stat_activity where application_name = 'cycle' and query like '%claim_apply%'`)
 
 	for _, size := range []int{1, 8, 50, 128} {
 		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
