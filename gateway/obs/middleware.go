@@ -43,6 +43,10 @@ func SetRoute(ctx context.Context, name string) {
 
 // Problem answers err as problem+json with the request's id, and logs what is our fault.
 func Problem(w http.ResponseWriter, r *http.Request, log *slog.Logger, err error) {
+	if clientGone(r, err) {
+		w.WriteHeader(statusClientGone)
+		return
+	}
 	e := problem.From(err)
 	if e.Status() >= 500 {
 		level := slog.LevelWarn
@@ -64,6 +68,7 @@ func Middleware(next http.Handler, m *Metrics, log *slog.Logger) http.Handler {
 		rec := &recorder{ResponseWriter: w}
 		w.Header().Set(HeaderRequestID, req.id)
 		m.inFlight.WithLabelValues(method).Inc()
+		boundBody(w, r)
 		defer func() {
 			defer m.inFlight.WithLabelValues(method).Dec()
 			fault := recover()
@@ -89,6 +94,32 @@ func Middleware(next http.Handler, m *Metrics, log *slog.Logger) http.Handler {
 		next.ServeHTTP(rec, r.WithContext(context.WithValue(r.Context(), requestKey{}, req)))
 	})
 }
+
+// unreadBody is how long a body may take that no handler reads.
+const unreadBody = 2 * time.Second
+
+// boundBody keeps a body that nobody reads, and that does not come, from holding the answer back: the server reads what
+// is left of it before it sends one. Handlers that read the body set deadlines of their own.
+func boundBody(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength == 0 {
+		return
+	}
+	// The recorder and every other wrapper pass this on; a test's recorder that cannot has no body to wait for.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unreadBody))
+	switch r.Method {
+	case http.MethodPost, http.MethodPut, http.MethodPatch:
+	default:
+		w.Header().Set("Connection", "close")
+	}
+}
+
+// clientGone says that a request ended since its client left: nobody is there to be answered, and nothing is wrong.
+func clientGone(r *http.Request, err error) bool {
+	return errors.Is(err, context.Canceled) && r.Context().Err() != nil
+}
+
+// statusClientGone is what logs and metrics show for it (nginx's word for it).
+const statusClientGone = 499
 
 func recovered(rec *recorder, r *http.Request, req *request, m *Metrics, log *slog.Logger, fault any) {
 	if err, ok := fault.(error); ok && errors.Is(err, http.ErrAbortHandler) {

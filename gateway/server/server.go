@@ -196,14 +196,31 @@ func (s *Server) drain(ctx context.Context) error {
 	return errors.Join(err, s.stopParts(ctx))
 }
 
-// stopParts stops all parts, last to first.
+// stopGrace is what a part gets to notice that its time is over.
+const stopGrace = 100 * time.Millisecond
+
+// stopParts stops all parts, last to first, in the time that ctx leaves.
 func (s *Server) stopParts(ctx context.Context) error {
 	var errs []error
 	for _, p := range slices.Backward(s.parts) {
-		if p.stop != nil {
-			if err := p.stop(ctx); err != nil {
-				errs = append(errs, fmt.Errorf("%s does not stop: %w", p.name, err))
+		if p.stop == nil {
+			continue
+		}
+		// A part that waits for a database that does not answer is left behind: the process ends without it.
+		stopped := make(chan error, 1)
+		go func() { stopped <- p.stop(ctx) }()
+		var err error
+		select {
+		case err = <-stopped:
+		case <-ctx.Done():
+			select {
+			case err = <-stopped:
+			case <-time.After(stopGrace):
+				err = ctx.Err()
 			}
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s does not stop: %w", p.name, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -261,3 +261,29 @@ func TestPublicURLOfAnUnspecifiedAddressIsLoopback(t *testing.T) {
 		}
 	}
 }
+
+// A part that waits for what never comes is left behind when the time is over.
+func TestDrainLeavesAPartThatDoesNotStop(t *testing.T) {
+	t.Parallel()
+	s := bare(t)
+	release, stopped := make(chan struct{}), make(chan struct{})
+	first := false
+	s.add(part{name: "below", stop: func(context.Context) error { first = true; return nil }})
+	s.add(part{name: "stuck", stop: func(context.Context) error { defer close(stopped); <-release; return nil }})
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	err := s.Drain(t.Context())
+	if took := time.Since(began); took > s.Config.DrainTimeout+3*time.Second {
+		t.Errorf("the drain took %v of %v", took, s.Config.DrainTimeout)
+	}
+	if err == nil || !strings.Contains(err.Error(), "stuck does not stop") {
+		t.Errorf("the drain said %v", err)
+	}
+	if !first {
+		t.Error("the parts below were not asked to stop")
+	}
+	close(release)
+	<-stopped
+}
