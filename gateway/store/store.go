@@ -162,7 +162,9 @@ func (s *Store) conn(ctx context.Context, pool *pgxpool.Pool, f func(context.Con
 
 // row runs a query that answers one row.
 func (s *Store) row(ctx context.Context, scan func(pgx.Row) error, sql string, args ...any) error {
-	return s.conn(ctx, s.pool, func(ctx context.Context, c *pgx.Conn) error { return scan(c.QueryRow(ctx, sql, args...)) })
+	return again(func() error {
+		return s.conn(ctx, s.pool, func(ctx context.Context, c *pgx.Conn) error { return scan(c.QueryRow(ctx, sql, args...)) })
+	})
 }
 
 // rows runs a query and hands each row to scan.
@@ -171,6 +173,10 @@ func (s *Store) rows(ctx context.Context, scan func(pgx.Rows) error, sql string,
 }
 
 func (s *Store) rowsOn(ctx context.Context, pool *pgxpool.Pool, scan func(pgx.Rows) error, sql string, args ...any) error {
+	return again(func() error { return s.rowsOnce(ctx, pool, scan, sql, args...) })
+}
+
+func (s *Store) rowsOnce(ctx context.Context, pool *pgxpool.Pool, scan func(pgx.Rows) error, sql string, args ...any) error {
 	return s.conn(ctx, pool, func(ctx context.Context, c *pgx.Conn) error {
 		rs, err := c.Query(ctx, sql, args...)
 		if err != nil {
