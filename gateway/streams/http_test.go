@@ -316,6 +316,10 @@ func TestGuardedStreams(t *testing.T) {
 		t.Fatalf("body %s", a.body)
 	}
 	do(t, "POST", main, `{"n":1}`, ct, jsonT, "Electric-Claim-Token", "rouse_wt_1_3").want(t, 204, "")
+	// A holder does not end its entity's streams: it would leave one that runs and hears nothing.
+	for _, body := range []string{"", `{"n":9}`} {
+		do(t, "POST", main, body, ct, jsonT, "Electric-Claim-Token", "rouse_wt_1_3", "Stream-Closed", "true").want(t, 403, problem.Forbidden)
+	}
 	// The claim header wins over the user's own credentials.
 	do(t, "POST", main, `{"n":2}`, ct, jsonT, "Electric-Claim-Token", "rouse_wt_1_3", "Authorization", "Bearer user").want(t, 204, "")
 	do(t, "POST", main, `{"n":3}`, ct, jsonT, "Authorization", "bearer rouse_wt_1_3", "Producer-Id", "entity-/chat/a", "Producer-Epoch", "3", "Producer-Seq", "0").want(t, 200, "")

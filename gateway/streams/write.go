@@ -203,6 +203,11 @@ func (h *Handler) append(q *request) error {
 	}
 	item.Claim = h.claim(q.http)
 
+	if item.Claim != nil && item.Close && (strings.HasSuffix(item.Path, "/main") || strings.HasSuffix(item.Path, "/error")) {
+		// Its holder would leave an entity that runs and hears nothing.
+		return problem.New(problem.Forbidden, "An entity's streams end with the entity. Signal it SIGTERM or SIGKILL instead.")
+	}
+
 	body, release, err := h.bodies.Read(q.w, q.http)
 	defer release()
 	if err != nil {
