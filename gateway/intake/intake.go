@@ -85,6 +85,9 @@ type body struct {
 }
 
 func (b *body) read() ([]byte, error) {
+	// Set before anything is refused, too: the server may look for the rest of the
+	// body before it answers.
+	b.deadline(0)
 	known := b.r.ContentLength
 	if known > b.MaxBytes {
 		return nil, b.tooLarge()

@@ -189,6 +189,24 @@ func TestSlowBodiesAreCutOff(t *testing.T) {
 	})
 }
 
+// A refusal is answered although the rest of its body never comes.
+func TestARefusalWaitsForNoBody(t *testing.T) {
+	t.Parallel()
+	full := NewBudget(1 << 20)
+	if full.tryAcquire(1<<20 - firstStep/2) {
+		t.Fatal("what is large takes the share of what is small")
+	}
+	full.free = 0
+	addr := serve(t, Reader{Budget: full, MaxBytes: 1000, Stall: 200 * time.Millisecond, Wait: time.Millisecond})
+	for length, want := range map[int]int{1001: 413, 100: 503, -1: 503} {
+		q := begin(t, addr, length)
+		began := time.Now()
+		if status, body := q.answer(); status != want || time.Since(began) > 5*time.Second {
+			t.Errorf("length %d: %d after %v: %s", length, status, time.Since(began), body)
+		}
+	}
+}
+
 // What is large waits without keeping out what is small.
 func TestLargeBodiesKeepNoSmallOnesOut(t *testing.T) {
 	t.Parallel()
