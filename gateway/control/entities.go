@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -265,6 +266,13 @@ func (c *Control) getEntity(ctx context.Context, in *EntityRef) (*entityOutput, 
 	return out, nil
 }
 
+const (
+	// maxCarried bounds an entity's arguments and its sandbox, in bytes each.
+	maxCarried = 256 << 10
+	// maxTags bounds the tags an entity is spawned with.
+	maxTags = 64
+)
+
 // isObject says whether raw is a JSON object.
 func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
 
@@ -284,6 +292,16 @@ func (c *Control) spawn(ctx context.Context, in *spawnInput) (*entityTxOutput, e
 	sandbox := mayBeNull(b.Sandbox)
 	if sandbox != nil && !isObject(sandbox) {
 		details = append(details, problem.Detail{Path: "/sandbox", Message: "must be an object"})
+	}
+	// What an entity carries is copied into every wake it ever gets.
+	if len(args) > maxCarried {
+		details = append(details, problem.Detail{Path: "/args", Message: fmt.Sprintf("must be at most %d bytes; send more as messages", maxCarried)})
+	}
+	if len(sandbox) > maxCarried {
+		details = append(details, problem.Detail{Path: "/sandbox", Message: fmt.Sprintf("must be at most %d bytes", maxCarried)})
+	}
+	if len(b.Tags) > maxTags {
+		details = append(details, problem.Detail{Path: "/tags", Message: fmt.Sprintf("must be at most %d", maxTags)})
 	}
 	for k, v := range b.Tags {
 		if why := checkTag(k, v); why != "" {

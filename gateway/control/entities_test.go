@@ -87,6 +87,25 @@ func TestEntityRoutes(t *testing.T) {
 	}
 }
 
+// What an entity carries is copied into each of its wakes, so it is bounded.
+func TestSpawnCarriesABoundedAmount(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"chat","description":""}`)
+	tags := func(n int) string {
+		kv := make([]string, n)
+		for i := range kv {
+			kv[i] = fmt.Sprintf(`"k%d":"v"`, i)
+		}
+		return `{"tags":{` + strings.Join(kv, ",") + `}}`
+	}
+	big := `{"a":"` + strings.Repeat("x", maxCarried) + `"}`
+	for _, body := range []string{`{"args":` + big + `}`, `{"sandbox":` + big + `}`, tags(maxTags + 1)} {
+		r.refused(400, "INVALID_REQUEST", kyle, "PUT", "/_electric/entities/chat/1", body)
+	}
+	r.must(201, kyle, "PUT", "/_electric/entities/chat/1", tags(maxTags))
+}
+
 func TestSpawnChildren(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
