@@ -17,6 +17,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"os"
@@ -68,6 +69,10 @@ func Parse(data []byte) ([]Entry, error) {
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(&doc); err != nil {
 			return nil, errors.New("the token file is not the JSON it should be")
+		}
+		// A line put below the object would look as if it counted.
+		if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+			return nil, errors.New("the token file goes on after its JSON object: put the entry into the list \"tokens\"")
 		}
 		out = doc.Tokens
 	} else {

@@ -63,6 +63,7 @@ func TestBadFilesAreRefusedWithoutTheirText(t *testing.T) {
 	for name, text := range map[string]string{
 		"no hash": "user:kyle secret-token", "short hash": "user:kyle sha256:secret", "no kind": "secret sha256:" + Hash("x"),
 		"bad kind": "root:secret sha256:" + Hash("x"), "broken json": `{"tokens":[{"secret":1}]}`, "slash": "user:a/secret sha256:" + Hash("x"),
+		"a line below the JSON": `{"tokens":[]}` + "\nuser:secret sha256:" + Hash("x") + "\n", "two objects": `{"tokens":[]} {"secret":1}`,
 	} {
 		_, err := Parse([]byte(text))
 		if err == nil || strings.Contains(err.Error(), "secret") {
