@@ -3,8 +3,10 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -36,6 +38,8 @@ type root struct {
 	Token   tokenCmd   `cmd:"" help:"Make the tokens that users show to a gateway."`
 	OpenAPI openapiCmd `cmd:"" name:"openapi" help:"Print the description of the HTTP API."`
 	Version versionCmd `cmd:"" help:"Print the release of this binary."`
+
+	ShowVersion kong.VersionFlag `name:"version" help:"Print the release of this binary."`
 }
 
 // run is what every command gets.
@@ -83,7 +87,7 @@ func Run(ctx context.Context, args []string, streams Streams) int {
 		kong.Writers(streams.Out, streams.Err),
 		kong.Exit(func(c int) { code = c; panic(helpShown{}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
-		kong.Vars{"listen": config.Default().Listen, "server": defaultServer},
+		kong.Vars{"listen": config.Default().Listen, "server": defaultServer, "version": versionLine()},
 	)
 	if err != nil {
 		fmt.Fprintf(streams.Err, "rouse: %v\n", err)
@@ -94,14 +98,41 @@ func Run(ctx context.Context, args []string, streams Streams) int {
 		return code // --help
 	}
 	if err != nil {
-		fmt.Fprintf(streams.Err, "rouse: %s\nRun \"rouse --help\" for what there is.\n", obs.Scrub(err.Error()))
+		fmt.Fprintf(streams.Err, "rouse: %s\nRun \"%s --help\" for what there is.\n", scrub(err.Error()), mistaken(err))
 		return ExitUsage
 	}
 	if err := parsed.Run(&run{ctx: ctx, io: streams}); err != nil {
-		fmt.Fprintf(streams.Err, "rouse: %s\n", obs.Scrub(err.Error()))
+		fmt.Fprintf(streams.Err, "rouse: %s\n", scrub(err.Error()))
 		return exitCode(err)
 	}
 	return ExitOK
+}
+
+// mistaken is the command that a mistake on the command line was made in.
+func mistaken(err error) string {
+	name := "rouse"
+	if e, ok := errors.AsType[*kong.ParseError](err); ok && e.Context != nil {
+		for _, p := range e.Context.Path {
+			if p.Command != nil {
+				name = "rouse " + p.Command.Path()
+			}
+		}
+	}
+	return name
+}
+
+// scheme is where a sentence speaks of bearer tokens and shows none.
+var scheme = regexp.MustCompile(`(?i)\bbearer\s+(with|tokens?)\b(\s|[.,;:]|$)`)
+
+// scrub is obs.Scrub for what a person reads: it leaves such a sentence whole.
+func scrub(s string) string {
+	var b strings.Builder
+	at := 0
+	for _, m := range scheme.FindAllStringIndex(s, -1) {
+		b.WriteString(obs.Scrub(s[at:m[0]]) + s[m[0]:m[1]])
+		at = m[1]
+	}
+	return b.String() + obs.Scrub(s[at:])
 }
 
 // helpShown unwinds kong after it has printed what was asked for: kong knows no other way to end than its exit hook.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/rouse-run/rouse/gateway/claims"
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
+	"github.com/rouse-run/rouse/gateway/store/migrate"
 )
 
 // asRouseEnv makes this test binary the rouse binary.
@@ -66,6 +68,17 @@ func TestHelpTellsCommandsAndExitCodes(t *testing.T) {
 
 func TestMistakesAreUsageErrors(t *testing.T) {
 	t.Parallel()
+	ring := "ROUSE_KEYS=" + strings.TrimSpace(claims.NewKeys())
+	garbled := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(garbled, []byte("user:kyle\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	untouched := t.TempDir()
 	for _, c := range []struct {
 		args    []string
 		environ []string
@@ -79,6 +92,17 @@ func TestMistakesAreUsageErrors(t *testing.T) {
 		{args: []string{"migrate", "status"}, environ: []string{"ROUSE_POOL_SIZE=x", "ROUSE_DATABASE_URL=postgres://x"}, want: "ROUSE_POOL_SIZE"},
 		{args: []string{"doctor"}, want: "ROUSE_DATABASE_URL"},
 		{args: []string{"dev", "--data-dir", t.TempDir(), "--listen", "0.0.0.0:0"}, want: "--insecure-anywhere"},
+		{args: []string{"serve"}, environ: []string{"ROUSE_DATABASE_URL=postgres://x"}, want: "rouse keys new"},
+		{args: []string{"serve"}, environ: []string{"ROUSE_DATABASE_URL=postgres://x", "ROUSE_KEYS=garbled"}, want: "ROUSE_KEYS"},
+		{args: []string{"serve"}, environ: []string{"ROUSE_DATABASE_URL=postgres://x", "ROUSE_KEYS=/nowhere/keys"}, want: "ROUSE_KEYS"},
+		{args: []string{"serve"}, environ: []string{"ROUSE_DATABASE_URL=postgres://x", ring, "ROUSE_TOKENS_FILE=/nowhere/tokens"}, want: "ROUSE_TOKENS_FILE"},
+		{args: []string{"serve"}, environ: []string{"ROUSE_DATABASE_URL=postgres://x", ring, "ROUSE_TOKENS_FILE=" + garbled}, want: "ROUSE_TOKENS_FILE"},
+		{args: []string{"serve"}, environ: []string{"ROUSE_DATABASE_URL=nonsense", ring}, want: "ROUSE_DATABASE_URL"},
+		{args: []string{"migrate"}, environ: []string{"ROUSE_DATABASE_URL=postgres://x", "ROUSE_DIRECT_URL=http://x"}, want: "ROUSE_DIRECT_URL"},
+		{args: []string{"doctor"}, environ: []string{"ROUSE_DATABASE_URL=nonsense"}, want: "ROUSE_DATABASE_URL"},
+		{args: []string{"dev", "--data-dir", untouched}, environ: []string{"ROUSE_KEYS=garbled"}, want: "ROUSE_KEYS"},
+		{args: []string{"dev", "--data-dir", untouched}, environ: []string{"ROUSE_TOKENS_FILE=" + garbled}, want: "ROUSE_TOKENS_FILE"},
+		{args: []string{"dev", "--data-dir", untouched, "--listen", busy.Addr().String()}, want: "choose another with --listen"},
 		{args: []string{"serve"}, environ: []string{"ROUSE_DATABASE_URL=postgres://x", "ROUSE_INSECURE=true", "ROUSE_LISTEN=:0"}, want: "ROUSE_INSECURE_ANYWHERE"},
 	} {
 		code, out, errOut := rouse(t, c.environ, c.args...)
@@ -86,11 +110,42 @@ func TestMistakesAreUsageErrors(t *testing.T) {
 			t.Errorf("%v: exit code %d, out %q, err %q", c.args, code, out, errOut)
 		}
 	}
+	if left, err := os.ReadDir(untouched); err != nil || len(left) > 0 {
+		t.Errorf("something was started before the mistake was seen: %v %v", left, err)
+	}
+}
+
+func TestDevRefusesADirectoryOfOthers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "passwd"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, errOut := rouse(t, nil, "dev", "--data-dir", dir, "--listen", "127.0.0.1:0")
+	if left, err := os.ReadDir(dir); code != ExitDataDir || !strings.Contains(errOut, "is not empty") || err != nil || len(left) != 1 {
+		t.Errorf("%d %s %v %v", code, errOut, left, err)
+	}
+}
+
+func TestOnePendingMigrationIsOne(t *testing.T) {
+	t.Parallel()
+	if err := usable(migrate.Status{Pending: make([]migrate.Migration, 1)}); exitCode(err) != ExitPending || !strings.Contains(err.Error(), "1 migration of") {
+		t.Error(err)
+	}
+	if err := usable(migrate.Status{Pending: make([]migrate.Migration, 2)}); !strings.Contains(err.Error(), "2 migrations of") {
+		t.Error(err)
+	}
+	if err := usable(migrate.Status{}); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestVersionAndKeys(t *testing.T) {
 	t.Parallel()
 	if code, out, _ := rouse(t, nil, "version"); code != ExitOK || !strings.HasPrefix(out, "rouse "+Release()) {
+		t.Errorf("%d %q", code, out)
+	}
+	if code, out, _ := rouse(t, nil, "--version"); code != ExitOK || out != versionLine()+"\n" {
 		t.Errorf("%d %q", code, out)
 	}
 	_, out, _ := rouse(t, nil, "version", "--json")
@@ -144,7 +199,7 @@ func TestMigrateFromNothing(t *testing.T) {
 
 func TestUnreachableDatabaseHasItsExitCode(t *testing.T) {
 	t.Parallel()
-	environ := []string{"ROUSE_DATABASE_URL=postgres://u:hunter2@127.0.0.1:1/d?connect_timeout=1"}
+	environ := []string{"ROUSE_DATABASE_URL=postgres://u:hunter2@127.0.0.1:1/d?connect_timeout=1", "ROUSE_KEYS=" + strings.TrimSpace(claims.NewKeys())}
 	for _, args := range [][]string{{"serve"}, {"migrate"}, {"migrate", "status"}, {"doctor"}} {
 		code, out, errOut := rouse(t, environ, args...)
 		if code != ExitUnavailable || strings.Contains(out+errOut, "hunter2") {

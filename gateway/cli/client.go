@@ -65,6 +65,7 @@ type caller struct {
 	server runner.Server
 	json   bool
 	ctx    context.Context
+	advice map[string]string // what a command knows better to say about a code than hint
 }
 
 // caller connects a command. Ctrl-C ends what it waits for.
@@ -122,7 +123,7 @@ func (c *caller) explain(err error) error {
 		for _, f := range e.Fields {
 			text += fmt.Sprintf("\n  %s: %s", f.Path, f.Message)
 		}
-		if next := hint(e); next != "" {
+		if next := c.hint(e); next != "" {
 			text += "\n→ " + next
 		}
 		if e.Status >= 500 && e.Request != "" {
@@ -152,7 +153,13 @@ func refusalExit(e *call.Error) int {
 }
 
 // hint says what to do about a refusal, where its own text cannot: it knows no commands.
-func hint(e *call.Error) string {
+func (c *caller) hint(e *call.Error) string {
+	if c.nameless(e) {
+		return "set ROUSE_TOKEN or --token; in `rouse dev`, --as user:NAME is enough"
+	}
+	if advice := c.advice[e.Code]; advice != "" {
+		return advice
+	}
 	switch e.Code {
 	case "UNKNOWN_ENTITY_TYPE":
 		return `"rouse type ls" lists the types; "rouse type put NAME" registers one`
@@ -161,20 +168,25 @@ func hint(e *call.Error) string {
 	case "STREAM_EXISTS":
 		return `"rouse stream info PATH" shows how it is configured`
 	case "UNAUTHENTICATED":
-		return "set ROUSE_TOKEN; in `rouse dev`, --as user:NAME is enough"
+		return "set ROUSE_TOKEN or --token to a token of this gateway; in `rouse dev`, --as user:NAME is enough"
 	case "UNAUTHORIZED", "FORBIDDEN", "RUNNER_FORBIDDEN":
-		return "act as its owner: with the owner's token, or --as user:NAME in `rouse dev`"
+		return "act as its owner: with the owner's token in ROUSE_TOKEN or --token, or --as user:NAME in `rouse dev`"
 	case "DUPLICATE_URL":
 		return `"rouse entity inspect URL" shows the one that exists`
 	case "SERVICE_NOT_FOUND":
-		return "leave --service out, or have the service made"
+		return `"rouse service create NAME" makes it; or leave --service and ROUSE_SERVICE out`
 	case "NOT_RUNNING":
-		return `"rouse entity inspect URL" shows its state; "rouse entity signal URL SIGCONT" resumes a paused one`
+		return `"rouse entity inspect URL" shows its state; one that has ended stays so, "rouse entity spawn" makes another`
 	}
 	if e.Status == http.StatusNotFound && e.Code == "" {
 		return "is this a Rouse gateway?"
 	}
 	return ""
+}
+
+// nameless says that a request was refused because it came without any credentials.
+func (c *caller) nameless(e *call.Error) bool {
+	return e.Status == http.StatusUnauthorized && c.server.Token == "" && (c.server.Principal == "" || strings.HasPrefix(e.Detail, "Credentials are missing"))
 }
 
 // value takes what a person typed as JSON where it is JSON, and as text otherwise.

@@ -5,11 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/server/servertest"
+	"github.com/rouse-run/rouse/openapi/runner/tail"
 )
 
 // person is somebody at a terminal, with a gateway.
@@ -87,13 +91,9 @@ func TestStreamCommands(t *testing.T) {
 	if info.ContentType != "application/json" || info.Offset == "" || info.Closed {
 		t.Errorf("%+v", info)
 	}
-	var line struct {
-		Offset  string
-		Message json.RawMessage
-	}
-	out := p.ok("stream", "read", "notes/today", "--json")
-	if err := json.Unmarshal([]byte(strings.SplitN(out, "\n", 2)[0]), &line); err != nil || string(line.Message) != `{"text":"hello"}` || line.Offset != info.Offset {
-		t.Errorf("%+v %v", line, err)
+	lines := p.lines("stream", "read", "notes/today", "--json")
+	if first, last := lines[0], lines[len(lines)-1]; string(first.Message) != `{"text":"hello"}` || first.Offset != "" || last.Offset != info.Offset {
+		t.Errorf("%+v", lines)
 	}
 	if out := p.ok("stream", "read", "notes/today", "--offset", info.Offset); out != "" {
 		t.Errorf("beyond the end: %q", out)
@@ -129,6 +129,136 @@ func TestStreamCommands(t *testing.T) {
 	}
 	if out := p.ok("stream", "read", "once"); out != "0\n" {
 		t.Errorf("%q", out)
+	}
+}
+
+// printed is a line that --json prints of a stream.
+type printed struct {
+	Offset, Encoding string
+	Message, Data    json.RawMessage
+}
+
+func (p person) lines(args ...string) (all []printed) {
+	p.t.Helper()
+	for l := range strings.Lines(p.ok(args...)) {
+		var one printed
+		if err := json.Unmarshal([]byte(l), &one); err != nil {
+			p.t.Fatalf("%q: %v", l, err)
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+func TestReadingGoesOnFromEveryOffsetThatIsPrinted(t *testing.T) {
+	t.Parallel()
+	p := newPerson(t)
+	row := func(key string) string { return `{"type":"x","key":"` + key + `","headers":{"operation":"insert"}}` }
+	p.ok("stream", "create", "s")
+	p.ok("stream", "append", "s", row("a"), row("b"))
+	p.ok("stream", "append", "s", row("c"))
+	p.ok("stream", "append", "s", `{"plain":1}`)
+	p.ok("stream", "append", "s", row("d"), "2")
+	p.ok("stream", "append", "s", "3", "--close")
+	for _, args := range [][]string{{"stream", "read", "s", "--json"}, {"stream", "tail", "s", "--json", "--offset", "start"}} {
+		all, offsets := p.lines(args...), 0
+		if len(all) != 7 {
+			t.Fatalf("%v: %+v", args, all)
+		}
+		for i, l := range all {
+			if l.Offset == "" {
+				continue
+			}
+			offsets++
+			if rest := p.lines("stream", "read", "s", "--json", "--offset", l.Offset); len(rest) != len(all)-i-1 {
+				t.Errorf("%v: after line %d reading goes on with %d messages", args, i, len(rest))
+			}
+		}
+		if offsets < 2 || all[0].Offset != "" || all[len(all)-1].Offset == "" {
+			t.Errorf("%v: %+v", args, all)
+		}
+	}
+
+	p.ok("stream", "create", "t", "--type", "text/plain; charset=utf-8", "grüß\n")
+	if got := p.lines("stream", "read", "t", "--json"); len(got) != 1 || string(got[0].Data) != `"grüß\n"` || got[0].Encoding != "" || got[0].Offset == "" {
+		t.Errorf("%+v", got)
+	}
+	p.ok("stream", "create", "b", "--type", "application/octet-stream", "ab")
+	if got := p.lines("stream", "read", "b", "--json"); len(got) != 1 || string(got[0].Data) != `"YWI="` || got[0].Encoding != "base64" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestOffsetsAreOnlyThoseOfTheGateway(t *testing.T) {
+	t.Parallel()
+	row := func(offset, more string) json.RawMessage {
+		return json.RawMessage(`{"headers":{"offset":"` + offset + `","operation":"insert"` + more + `}}`)
+	}
+	for _, c := range []struct {
+		messages []json.RawMessage
+		want     []string
+	}{
+		{[]json.RawMessage{row("1", ""), row("1", ""), row("2", "")}, []string{"", "1", "end"}},
+		{[]json.RawMessage{row("1", `,"Offset":"9"`), row("2", "")}, []string{"1", "end"}},
+		{[]json.RawMessage{[]byte(`{"headers":{"offset":"9"}}`), row("2", "")}, []string{"", "end"}},
+		{[]json.RawMessage{row("1", ""), []byte(`7`), row("2", "")}, []string{"", "", "end"}},
+		{nil, []string{}},
+	} {
+		if got := resumable(tail.Batch{Offset: "end", Messages: c.messages}); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.messages, got, c.want)
+		}
+	}
+}
+
+func TestHintsNameWhatHelps(t *testing.T) {
+	t.Parallel()
+	p := newPerson(t)
+	p.refused(ExitServerNotFound, `"rouse entity spawn nope/1"`, "entity", "tail", "nope/1")
+	p.refused(ExitServerNotFound, `"rouse service create NAME"`, "entity", "ps", "--service", "nowhere")
+	p.refused(ExitServerRefusal, "made for system:framework", "service", "create", "blue")
+	p.ok("type", "put", "task")
+	if out := p.ok("type", "get", "task"); strings.Contains(out, "now ago") {
+		t.Error(out)
+	}
+	p.ok("entity", "spawn", "task/1")
+	p.ok("entity", "kill", "task/1")
+	if _, _, errOut := p.run("", "entity", "send", "task/1", "x"); !strings.Contains(errOut, "stays so") || strings.Contains(errOut, "SIGCONT") {
+		t.Error(errOut)
+	}
+	p.refused(ExitUsage, `Run "rouse stream --help"`, "stream")
+	p.refused(ExitUsage, `Run "rouse --help"`, "bogus")
+	if got, want := ago(time.Now()), "just now"; got != want {
+		t.Error(got)
+	}
+}
+
+func TestWithoutCredentialsTheAdviceIsWhole(t *testing.T) {
+	t.Parallel()
+	detail := "Credentials are missing. Send Authorization: Bearer with a token of this server."
+	gw := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusUnauthorized)
+		_ = json.NewEncoder(w).Encode(map[string]any{"status": 401, "code": "UNAUTHORIZED", "detail": detail}) // the client fails without it
+	}))
+	t.Cleanup(gw.Close)
+	for _, as := range []string{"", "user:kyle"} {
+		p := person{t, []string{"ROUSE_SERVER=" + gw.URL, "ROUSE_AS=" + as}}
+		p.refused(ExitServerRefusal, detail+"\n→ set ROUSE_TOKEN or --token", "entity", "ps")
+	}
+	detail = "You may not spawn this entity type."
+	p := person{t, []string{"ROUSE_SERVER=" + gw.URL, "ROUSE_AS=user:eve"}}
+	p.refused(ExitServerRefusal, "→ act as who registered the type", "entity", "spawn", "task/1")
+	for text, want := range map[string]string{
+		"Bearer with a token":                 "Bearer with a token",
+		"Bearer token: Bearer abc.def":        "Bearer token: Bearer [redacted]",
+		"bearer without-a-doubt":              "bearer [redacted]",
+		"bearer with-1234":                    "bearer [redacted]",
+		"postgres://a:b@c Bearer with, x":     "postgres://a:[redacted]@c Bearer with, x",
+		"Authorization: Bearer rouse_pat_abc": "Authorization: Bearer [redacted]",
+	} {
+		if got := scrub(text); got != want {
+			t.Errorf("%q: %q", text, got)
+		}
 	}
 }
 
@@ -301,6 +431,9 @@ func TestDemo(t *testing.T) {
 		if !strings.Contains(demo.out.String(), want) {
 			t.Errorf("no %q", want)
 		}
+	}
+	if strings.Contains(demo.out.String(), "export ROUSE_AS") {
+		t.Error("what to try next needs the same variable in two terminals")
 	}
 	if strings.Contains(demo.out.String(), "step 3 of 4 (epoch 2)") || strings.Contains(demo.out.String(), "\x1b") {
 		t.Error("the dead laptop went on, or there are colours in a pipe")

@@ -193,7 +193,6 @@ func (d *demo) next(keep bool) {
 	}
 	lines := [][2]string{
 		{name + " dev", "a gateway that stays, in a terminal of its own"},
-		{"export ROUSE_AS=" + demoUser, ""},
 		{name + ` type put task -d "Something to do"`, ""},
 		{name + ` runner run --id my-laptop --exec 'sed "s/^/got /"'`, "in another terminal"},
 		{name + " entity spawn task/1 --runner my-laptop -m 'hello'", ""},

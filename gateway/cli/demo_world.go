@@ -329,7 +329,7 @@ func (d *demo) watch() {
 	k := *d.caller
 	k.ctx = ctx
 	d.watcher.Go(func() {
-		err := k.follow(d.entity+"/main", "-1", func(b tail.Batch) error {
+		err := k.follow(d.entity+"/main", "-1", func(_ string, b tail.Batch) error {
 			for _, m := range b.Messages {
 				if line := demoLine(m); line != "" {
 					select {

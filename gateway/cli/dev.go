@@ -41,14 +41,37 @@ func (c *devCmd) Run(r *run) (err error) {
 		})
 	}
 	// Whatever is wrong with them is said before anything is started.
-	if _, err := settings("postgres://not-started"); err != nil {
+	first, err := settings("postgres://not-started")
+	if err != nil {
 		return err
 	}
+	check := checkFiles
+	if first.Keys.IsZero() {
+		check = checkTokens // the ring is made below
+	}
+	if err := check(first); err != nil {
+		return err
+	}
+	if err := claimDir(dir); err != nil {
+		return err
+	}
+	l, err := listen(ctx, first)
+	if err != nil {
+		return err
+	}
+	defer l.Close() // serve has closed it where it got that far
 
 	r.step("Postgres")
 	pg, err := devpg.Start(ctx, devpg.Options{Dir: filepath.Join(dir, "postgres"), DownloadDir: filepath.Join(dir, "download"),
 		DownloadMirror: r.environ()["ROUSE_PG_MIRROR"], Progress: func(what string) { r.say("    %s", what) }})
 	if err != nil {
+		if ctx.Err() != nil {
+			r.step("Stopping")
+			return nil // it was told to end, and did: what that broke off is no news
+		}
+		if e, ok := errors.AsType[*devpg.Error](err); ok && e.Code == devpg.CodeInUse {
+			e.Hint = "Use that one, stop it first, or give this one a directory of its own with --data-dir."
+		}
 		return err
 	}
 	defer func() {
@@ -81,7 +104,7 @@ func (c *devCmd) Run(r *run) (err error) {
 
 	r.step("Gateway")
 	log := obs.NewLogger(r.io.Err, cfg.LogLevel, cfg.LogFormat)
-	err = serve(ctx, cfg, log, pg.Failed(), func(s *server.Server) {
+	err = serve(ctx, cfg, log, l, pg.Failed(), func(s *server.Server) {
 		fmt.Fprintf(r.io.Out, `
   Rouse %s is up (%v).
 
@@ -129,19 +152,37 @@ func (c *devCmd) dataDir(r *run) (string, error) {
 		}
 	}
 	dir, err := filepath.Abs(dir)
-	if err == nil {
-		err = os.MkdirAll(dir, 0o711)
+	return dir, fail(ExitDataDir, err)
+}
+
+// claimDir makes the data directory, or makes sure that the one which is there holds nothing but what dev keeps.
+func claimDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return failf(ExitDataDir, "the data directory cannot be made: %w", err)
 	}
+	if _, err := os.Lstat(filepath.Join(dir, "postgres", "lock")); err == nil {
+		return nil // every start has left that
+	}
+	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return "", failf(ExitDataDir, "the data directory cannot be made: %w", err)
+		return failf(ExitDataDir, "the data directory cannot be read: %w", err)
 	}
-	return dir, nil
+	for _, e := range entries {
+		// A start that ended very early leaves "postgres"; file systems come with the other one.
+		if name := e.Name(); name != "postgres" && name != "lost+found" {
+			return failf(ExitDataDir, "%s is no data directory of rouse and is not empty: name a new or an empty one with --data-dir", dir)
+		}
+	}
+	return nil
 }
 
 // keyRing gives the key ring kept at path, making one of a single random key where there is none.
 func keyRing(path string) (config.Secret, error) {
 	raw, err := os.ReadFile(path)
 	if err == nil {
+		if _, err := claims.ParseKeys(string(raw)); err != nil {
+			return config.Secret{}, fmt.Errorf("the key ring in %s cannot be read: %w", path, err)
+		}
 		return config.NewSecret(string(raw)), nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {

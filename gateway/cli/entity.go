@@ -74,6 +74,7 @@ func (c *entitySpawnCmd) Run(r *run) error {
 	}
 	return c.connected(r, func(k *caller) error {
 		var e client.EntityTx
+		k.advice = map[string]string{"UNAUTHORIZED": "act as who registered the type: with that token in ROUSE_TOKEN or --token, or --as user:NAME in `rouse dev`"}
 		if err := k.ask(&e, func(ctx context.Context) (*http.Response, error) { return k.SpawnEntity(ctx, typ, id, nil, body) }); err != nil {
 			return err
 		}

@@ -88,7 +88,7 @@ func (c *caller) showEntity(f entityFile) {
 	c.fields("entity", c.paint(bold, printable(e.URL)), "status", c.status(string(e.Status)), "", c.paint(blue, printable(f.Display.Display)),
 		"wakes go to", target(e.DispatchPolicy), "held", held, "open wake", outstanding, "unread", pending,
 		"last error", c.paint(red, oneLine(text(d.LastError), 200)), "arguments", oneLine(args, 200), "tags", tags(e.Tags),
-		"parent", printable(text(e.Parent)), "created by", principal(text(e.CreatedBy)), "created", age(time.UnixMilli(e.CreatedAt))+" ago",
+		"parent", printable(text(e.Parent)), "created by", principal(text(e.CreatedBy)), "created", ago(time.UnixMilli(e.CreatedAt)),
 		"stream", printable(e.Streams.Main))
 	if len(f.Claims) > 0 {
 		c.printf("\n")
@@ -125,7 +125,7 @@ type entityTailCmd struct {
 }
 
 func (entityTailCmd) Help() string {
-	return `Goes on until the entity ends or Ctrl-C. With --json each line is an object with the message and its offset.
+	return `Goes on until the entity ends or Ctrl-C. With --json each line is an object with the message, and with the offset behind it wherever reading can go on from there.
 
 Examples:
   rouse entity tail task/1
@@ -142,6 +142,8 @@ func (c *entityTailCmd) Run(r *run) error {
 		path := typ + "/" + id + "/main"
 		if c.Errors {
 			path = typ + "/" + id + "/error"
+		} else {
+			k.advice = map[string]string{"STREAM_NOT_FOUND": fmt.Sprintf(`"rouse entity spawn %s/%s" makes this entity`, typ, id)}
 		}
 		show := k.rows
 		if k.json {
@@ -154,7 +156,7 @@ func (c *entityTailCmd) Run(r *run) error {
 				if err := json.Unmarshal(p.body, &b.Messages); err != nil {
 					return err
 				}
-				if err := show(b); err != nil {
+				if err := show(p.state.ContentType, b); err != nil {
 					return err
 				}
 				if p.end || len(b.Messages) == 0 {
@@ -174,7 +176,7 @@ func (c *entityTailCmd) Run(r *run) error {
 }
 
 // rows prints State Protocol messages for people.
-func (c *caller) rows(b tail.Batch) error {
+func (c *caller) rows(_ string, b tail.Batch) error {
 	for _, m := range b.Messages {
 		c.printf("%s\n", c.row(m))
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/rouse-run/rouse/gateway/config"
@@ -105,7 +106,16 @@ func (c *migrateStatusCmd) Run(r *run, cmd *root) error {
 	if err != nil {
 		return err
 	}
-	return s.Usable()
+	return usable(s)
+}
+
+// usable is Status.Usable, with the number of one migration put right.
+func usable(s migrate.Status) error {
+	err := s.Usable()
+	if e, ok := errors.AsType[*migrate.Error](err); ok && e.Code == migrate.CodePending && len(s.Pending) == 1 {
+		e.Detail = "1 migration of this binary is not in the database yet"
+	}
+	return err
 }
 
 func (c *migrateRepairCmd) Run(r *run, cmd *root) error {

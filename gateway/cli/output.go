@@ -155,6 +155,18 @@ func age(t time.Time) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
+// ago is age within a sentence.
+func ago(t time.Time) string {
+	switch a := age(t); a {
+	case "":
+		return ""
+	case "now":
+		return "just now"
+	default:
+		return a + " ago"
+	}
+}
+
 // statusColour paints what states are called.
 func (p *printer) status(s string) string {
 	colour := ""

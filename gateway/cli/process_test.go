@@ -167,7 +167,7 @@ func TestDevFromNothingToAStopThatLeavesNothingRunning(t *testing.T) {
 
 	second := launch(t, nil, "dev", "--data-dir", dir, "--listen", "127.0.0.1:0")
 	<-second.exited
-	if code := second.cmd.ProcessState.ExitCode(); code != ExitDataDir || !strings.Contains(second.out.String(), "pid "+strconv.Itoa(p.cmd.Process.Pid)) {
+	if code := second.cmd.ProcessState.ExitCode(); code != ExitDataDir || !strings.Contains(second.out.String(), "pid "+strconv.Itoa(p.cmd.Process.Pid)) || !strings.Contains(second.out.String(), "--data-dir") {
 		t.Errorf("a second one: %d %s", code, second.out)
 	}
 
@@ -241,6 +241,32 @@ func TestDevRecoversAfterKill9(t *testing.T) {
 	}
 }
 
+func TestDevEndsQuietlyWhileItMakesItsCluster(t *testing.T) {
+	t.Parallel()
+	dir := dataDir(t)
+	p := launch(t, nil, "dev", "--data-dir", dir, "--listen", "127.0.0.1:0")
+	within(t, 20*time.Second, "initdb works", func() bool {
+		_, err := os.Stat(filepath.Join(dir, "postgres", "data.building", "PG_VERSION"))
+		return err == nil
+	})
+	if code := p.exit(t, syscall.SIGINT, 15*time.Second); code != ExitOK || strings.Contains(p.out.String(), "initdb") {
+		t.Errorf("exit code %d: %s", code, p.out)
+	}
+}
+
+func TestServeOnAllAddressesWarnsOfTheURLsItHandsOut(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Empty(t)
+	p := launch(t, []string{"ROUSE_DATABASE_URL=" + db.DSN, "ROUSE_LISTEN=:0", "ROUSE_KEYS=" + strings.TrimSpace(claims.NewKeys())}, "serve", "--migrate")
+	ready(t, p.url(t))
+	if !strings.Contains(p.out.String(), "set ROUSE_PUBLIC_URL") {
+		t.Error("it does not warn")
+	}
+	if code := p.exit(t, syscall.SIGTERM, 15*time.Second); code != ExitOK {
+		t.Errorf("exit code %d", code)
+	}
+}
+
 func TestServeMigratesWhenToldTo(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Empty(t)
@@ -254,6 +280,9 @@ func TestServeMigratesWhenToldTo(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &v); err != nil || v["level"] == nil {
 			t.Errorf("not a log line: %q", line)
 		}
+	}
+	if warned := strings.Count(p.out.String(), "nobody can call this gateway"); warned != 1 {
+		t.Errorf("%d warnings that it has no tokens", warned)
 	}
 	if strings.Contains(p.out.String(), "rouse:") {
 		t.Errorf("a failure: %s", p.out)

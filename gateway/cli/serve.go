@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"os/signal"
 	"syscall"
 
@@ -24,6 +25,9 @@ func (c *serveCmd) Run(r *run) error {
 	if err != nil {
 		return err
 	}
+	if err := checkFiles(cfg); err != nil {
+		return err
+	}
 	log := obs.NewLogger(r.io.Err, cfg.LogLevel, cfg.LogFormat)
 	ctx, restore := untilSignalled(r.ctx)
 	defer restore()
@@ -40,15 +44,32 @@ func (c *serveCmd) Run(r *run) error {
 	if err != nil {
 		return err
 	}
-	if err := status.Usable(); err != nil {
+	if err := usable(status); err != nil {
 		return err
 	}
 	if w := status.Warning(); w != "" {
 		log.Warn(w)
 	}
-	return serve(ctx, cfg, log, nil, func(s *server.Server) {
+	if cfg.TokensFile == "" && !cfg.Insecure {
+		log.Warn("nobody can call this gateway: set ROUSE_TOKENS_FILE; `rouse token create --file` makes a token for it")
+	}
+	if cfg.PublicURL == "" && everywhere(cfg.Listen) {
+		log.Warn("runners and webhooks on other machines are handed URLs of this machine's loopback: set ROUSE_PUBLIC_URL to where they reach this gateway")
+	}
+	l, err := listen(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, cfg, log, l, nil, func(s *server.Server) {
 		log.Info("listening", "addr", s.Addr().String(), "public_url", s.URL(), "release", Release())
 	})
+}
+
+// everywhere says whether an address is all of this machine's.
+func everywhere(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "" || ip != nil && ip.IsUnspecified())
 }
 
 // untilSignalled gives a context that ends at the first SIGINT or SIGTERM. The second one then ends the process at once.
@@ -58,13 +79,13 @@ func untilSignalled(ctx context.Context) (context.Context, func()) {
 	return ctx, restore
 }
 
-// serve runs a gateway until ctx ends or something below it fails, and drains it. ready is called once it listens;
+// serve runs a gateway on l, which it closes, until ctx ends or something below it fails, and drains it. ready is called once it listens;
 // broken, if not nil, is closed when the database is gone for good.
-func serve(ctx context.Context, cfg config.Config, log *slog.Logger, broken <-chan struct{}, ready func(*server.Server)) error {
+func serve(ctx context.Context, cfg config.Config, log *slog.Logger, l net.Listener, broken <-chan struct{}, ready func(*server.Server)) error {
 	defer holdHeapFloor()()
 	// What the gateway does must not end with the signal, but with the drain.
 	work := context.WithoutCancel(ctx)
-	s, err := server.New(work, cfg, server.Deps{Log: log, Release: Release()})
+	s, err := server.New(work, cfg, server.Deps{Log: log, Release: Release(), Listener: l})
 	if err != nil {
 		return err
 	}

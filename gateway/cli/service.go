@@ -18,6 +18,9 @@ type serviceCreateCmd struct {
 	Name string `arg:"" help:"Lower-case letters, digits, dots, dashes and underscores."`
 }
 
+// systemOnly says how to be a system principal.
+var systemOnly = map[string]string{"FORBIDDEN": "set ROUSE_TOKEN or --token to a token made for system:framework; in `rouse dev`, leave --as and ROUSE_AS out"}
+
 func (serviceCreateCmd) Help() string {
 	return `Only a system principal may do this: in dev everybody who names nobody is one, in serve a
 token made for system:framework is.
@@ -30,6 +33,7 @@ Examples:
 func (c *serviceCreateCmd) Run(r *run) error {
 	return c.connected(r, func(k *caller) error {
 		var s client.ServiceInfo
+		k.advice = systemOnly
 		if err := k.ask(&s, func(ctx context.Context) (*http.Response, error) {
 			return k.CreateService(ctx, client.ServiceCreate{Name: c.Name})
 		}); err != nil {
@@ -48,6 +52,7 @@ type serviceLsCmd struct{ clientFlags }
 func (c *serviceLsCmd) Run(r *run) error {
 	return c.connected(r, func(k *caller) error {
 		list := []client.ServiceInfo{}
+		k.advice = systemOnly
 		if err := k.ask(&list, func(ctx context.Context) (*http.Response, error) { return k.ListServices(ctx) }); err != nil {
 			return err
 		}

@@ -1,9 +1,17 @@
 package cli
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
+	"net/url"
+	"strings"
 	"time"
 
+	"github.com/rouse-run/rouse/authhooks/devtoken"
+	"github.com/rouse-run/rouse/gateway/claims"
 	"github.com/rouse-run/rouse/gateway/config"
 )
 
@@ -71,5 +79,62 @@ func (r *run) load(base config.Config, s settingsFlags, apply ...func(*config.Co
 	if level != nil {
 		return c, failf(ExitUsage, "--log-level must be debug, info, warn or error")
 	}
+	if err == nil {
+		err = errors.Join(databaseURL("database_url (ROUSE_DATABASE_URL)", c.DatabaseURL), databaseURL("direct_url (ROUSE_DIRECT_URL)", c.DirectURL))
+	}
 	return c, fail(ExitUsage, err)
+}
+
+// databaseURL refuses what cannot name a database. It quotes nothing: a part of it may be a password.
+func databaseURL(name string, given config.Secret) error {
+	text := strings.TrimSpace(given.Reveal())
+	if text == "" {
+		return nil // whether it is needed is for config to say
+	}
+	u, err := url.Parse(text)
+	if err == nil && (u.Scheme == "postgres" || u.Scheme == "postgresql") {
+		return nil
+	}
+	if !strings.Contains(text, "://") && strings.Contains(text, "=") {
+		return nil // host=… dbname=…
+	}
+	return fmt.Errorf("%s must be a Postgres URL, such as postgres://rouse@127.0.0.1/app", name)
+}
+
+// checkFiles looks at what the settings of a gateway lead to, so that a mistake is said before anything is started.
+func checkFiles(c config.Config) error {
+	ring, err := c.KeyRing()
+	if err != nil {
+		return fail(ExitUsage, err)
+	}
+	if ring.IsZero() {
+		return failf(ExitUsage, "there is no key ring: set ROUSE_KEYS to a ring or to a file that holds one; `rouse keys new` makes one")
+	}
+	if _, err := claims.ParseKeys(ring.Reveal()); err != nil {
+		return failf(ExitUsage, "the key ring (ROUSE_KEYS) cannot be read: %w", err)
+	}
+	return checkTokens(c)
+}
+
+func checkTokens(c config.Config) error {
+	if c.TokensFile == "" {
+		return nil
+	}
+	_, err := devtoken.Open(c.TokensFile, devtoken.Options{})
+	if err != nil {
+		return failf(ExitUsage, "the tokens file (ROUSE_TOKENS_FILE) %s: %w", c.TokensFile, err)
+	}
+	return nil
+}
+
+// listen takes the gateway's address.
+func listen(ctx context.Context, c config.Config) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
+	if err == nil {
+		return l, nil
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = op.Err
+	}
+	return nil, failf(ExitUsage, "cannot listen on %s: %w\n→ choose another with --listen", c.Listen, err)
 }

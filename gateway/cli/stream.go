@@ -9,8 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode/utf8"
 
-	"github.com/rouse-run/rouse/gateway/obs"
 	"github.com/rouse-run/rouse/openapi/client"
 	"github.com/rouse-run/rouse/openapi/runner/call"
 	"github.com/rouse-run/rouse/openapi/runner/tail"
@@ -83,7 +83,7 @@ type streamReadCmd struct {
 }
 
 func (streamReadCmd) Help() string {
-	return `A JSON stream's messages come one on a line; any other stream comes as it is. With --json each line is an object with what was read and the offset behind it.
+	return `A JSON stream's messages come one on a line; any other stream comes as it is. With --json each line is an object with what was read, and with the offset behind it wherever reading can go on from there: messages that were appended together share one, so it stands on their last. Bytes that are no text are base64, and the line says so in "encoding".
 
 Examples:
   rouse stream read notes/today
@@ -109,7 +109,7 @@ func (c *streamReadCmd) Run(r *run) error {
 			} else {
 				b.Data = resp.body
 			}
-			if err := k.batch(b); err != nil {
+			if err := k.batch(resp.state.ContentType, b); err != nil {
 				return err
 			}
 			if resp.end || resp.state.Offset == at || resp.state.Offset == "" {
@@ -146,8 +146,8 @@ func (c *caller) page(path, offset string) (streamPage, error) {
 	return streamPage{state: stateOf(path, resp), body: body, end: strings.EqualFold(resp.Header.Get("Stream-Up-To-Date"), "true")}, nil
 }
 
-// batch prints what was read.
-func (c *caller) batch(b tail.Batch) error {
+// batch prints what was read of a stream.
+func (c *caller) batch(contentType string, b tail.Batch) error {
 	if !c.json {
 		for _, m := range b.Messages {
 			c.printf("%s\n", m)
@@ -155,21 +155,67 @@ func (c *caller) batch(b tail.Batch) error {
 		_, err := c.out.Write(b.Data)
 		return err
 	}
-	for _, m := range b.Messages {
+	offsets := resumable(b)
+	for i, m := range b.Messages {
 		if err := c.r.line(struct {
-			Offset  string          `json:"offset"`
+			Offset  string          `json:"offset,omitempty"`
 			Message json.RawMessage `json:"message"`
-		}{b.Offset, m}); err != nil {
+		}{offsets[i], m}); err != nil {
 			return err
 		}
 	}
-	if len(b.Data) > 0 {
-		return c.r.line(struct {
-			Offset string `json:"offset"`
-			Data   []byte `json:"data"`
-		}{b.Offset, b.Data})
+	if len(b.Data) == 0 {
+		return nil
 	}
-	return nil
+	type chunk struct {
+		Offset   string `json:"offset"`
+		Data     any    `json:"data"`
+		Encoding string `json:"encoding,omitempty"`
+	}
+	if isText(contentType) && utf8.Valid(b.Data) {
+		return c.r.line(chunk{b.Offset, string(b.Data), ""})
+	}
+	return c.r.line(chunk{b.Offset, b.Data, "base64"})
+}
+
+func isText(contentType string) bool {
+	kind, _, _ := mime.ParseMediaType(contentType)
+	return strings.HasPrefix(kind, "text/")
+}
+
+// resumable gives for each message of a batch the offset at which reading can go on behind it, or "" where there is none
+// that is known. The batch's own is behind its last message. State Protocol messages carry the offset of the append that
+// they came with, which is behind the last of its messages: the one whose successor carries another.
+func resumable(b tail.Batch) []string {
+	out := make([]string, len(b.Messages))
+	next := ""
+	for i := len(b.Messages) - 1; i >= 0; i-- {
+		own := stateOffset(b.Messages[i])
+		if i == len(b.Messages)-1 {
+			out[i] = b.Offset
+		} else if own != "" && next != "" && own != next {
+			out[i] = own
+		}
+		next = own
+	}
+	return out
+}
+
+// stateOffset is the offset that the gateway has put into a State Protocol message; "" for any other message.
+func stateOffset(m json.RawMessage) string {
+	// Maps, as a struct would take "Offset" for "offset" too, which is its writer's.
+	var s map[string]json.RawMessage
+	var headers map[string]any
+	if json.Unmarshal(m, &s) != nil || json.Unmarshal(s["headers"], &headers) != nil {
+		return ""
+	}
+	operation, _ := headers["operation"].(string)
+	control, _ := headers["control"].(string)
+	if operation == "" && control == "" {
+		return ""
+	}
+	offset, _ := headers["offset"].(string)
+	return offset
 }
 
 type streamTailCmd struct {
@@ -195,7 +241,7 @@ func (c *streamTailCmd) Run(r *run) error {
 }
 
 // follow gives do what a stream holds and gets, until it is closed or the person ends it.
-func (c *caller) follow(path, offset string, do func(tail.Batch) error) error {
+func (c *caller) follow(path, offset string, do func(contentType string, b tail.Batch) error) error {
 	state, err := c.stream(path)
 	if err != nil {
 		return err
@@ -219,10 +265,10 @@ func (c *caller) follow(path, offset string, do func(tail.Batch) error) error {
 		OnLost: func(err error, wait time.Duration) {
 			if wait > time.Second/5 && !lost {
 				lost = true
-				c.r.say("the connection is lost (%s); it is tried again", obs.Scrub(err.Error()))
+				c.r.say("the connection is lost (%s); it is tried again", scrub(err.Error()))
 			}
 		},
-	}, func(_ context.Context, b tail.Batch) error { return do(b) })
+	}, func(_ context.Context, b tail.Batch) error { return do(state.ContentType, b) })
 	if c.ctx.Err() != nil {
 		return nil // it was told to end, and did
 	}

@@ -161,7 +161,7 @@ func (c *typeGetCmd) Run(r *run) error {
 			return err
 		}
 		k.fields("type", t.Name, "for", printable(t.Description), "revision", fmt.Sprint(t.Revision), "owner", principal(t.OwnerPrincipal),
-			"wakes go to", target(t.DefaultDispatchPolicy), "changed", age(t.UpdatedAt)+" ago",
+			"wakes go to", target(t.DefaultDispatchPolicy), "changed", ago(t.UpdatedAt),
 			"arguments", notNull(t.CreationSchema), "messages", keys(t.InboxSchemas), "state", keys(t.StateSchemas))
 		return nil
 	})

@@ -34,6 +34,10 @@ func (c *versionCmd) Run(r *run) error {
 	if c.JSON {
 		return r.printJSON(map[string]string{"release": Release(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH})
 	}
-	_, err := fmt.Fprintf(r.io.Out, "rouse %s (%s %s/%s)\n", Release(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	_, err := fmt.Fprintln(r.io.Out, versionLine())
 	return err
+}
+
+func versionLine() string {
+	return fmt.Sprintf("rouse %s (%s %s/%s)", Release(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
