@@ -78,7 +78,8 @@ func TestMistakesAreUsageErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer busy.Close()
-	untouched := t.TempDir()
+	parent := t.TempDir()
+	untouched := filepath.Join(parent, "data")
 	for _, c := range []struct {
 		args    []string
 		environ []string
@@ -110,7 +111,7 @@ func TestMistakesAreUsageErrors(t *testing.T) {
 			t.Errorf("%v: exit code %d, out %q, err %q", c.args, code, out, errOut)
 		}
 	}
-	if left, err := os.ReadDir(untouched); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
 		t.Errorf("something was started before the mistake was seen: %v %v", left, err)
 	}
 }

@@ -52,7 +52,7 @@ func (c *devCmd) Run(r *run) (err error) {
 	if err := check(first); err != nil {
 		return err
 	}
-	if err := claimDir(dir); err != nil {
+	if err := checkDir(dir); err != nil {
 		return err
 	}
 	l, err := listen(ctx, first)
@@ -60,6 +60,9 @@ func (c *devCmd) Run(r *run) (err error) {
 		return err
 	}
 	defer l.Close() // serve has closed it where it got that far
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return failf(ExitDataDir, "the data directory cannot be made: %w", err)
+	}
 
 	r.step("Postgres")
 	pg, err := devpg.Start(ctx, devpg.Options{Dir: filepath.Join(dir, "postgres"), DownloadDir: filepath.Join(dir, "download"),
@@ -155,16 +158,13 @@ func (c *devCmd) dataDir(r *run) (string, error) {
 	return dir, fail(ExitDataDir, err)
 }
 
-// claimDir makes the data directory, or makes sure that the one which is there holds nothing but what dev keeps.
-func claimDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return failf(ExitDataDir, "the data directory cannot be made: %w", err)
-	}
+// checkDir makes sure that a directory which is there is empty or a data directory of dev.
+func checkDir(dir string) error {
 	if _, err := os.Lstat(filepath.Join(dir, "postgres", "lock")); err == nil {
 		return nil // every start has left that
 	}
 	entries, err := os.ReadDir(dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return failf(ExitDataDir, "the data directory cannot be read: %w", err)
 	}
 	for _, e := range entries {

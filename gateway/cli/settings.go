@@ -13,6 +13,7 @@ import (
 	"github.com/rouse-run/rouse/authhooks/devtoken"
 	"github.com/rouse-run/rouse/gateway/claims"
 	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/problem"
 )
 
 // settingsFlags are the flags that every command with a configuration has. A flag that is not given leaves the file's or
@@ -80,7 +81,10 @@ func (r *run) load(base config.Config, s settingsFlags, apply ...func(*config.Co
 		return c, failf(ExitUsage, "--log-level must be debug, info, warn or error")
 	}
 	if err == nil {
-		err = errors.Join(databaseURL("database_url (ROUSE_DATABASE_URL)", c.DatabaseURL), databaseURL("direct_url (ROUSE_DIRECT_URL)", c.DirectURL))
+		err = databaseURL("database_url (ROUSE_DATABASE_URL)", c.DatabaseURL)
+		if c.DirectURL.Reveal() != c.DatabaseURL.Reveal() {
+			err = errors.Join(err, databaseURL("direct_url (ROUSE_DIRECT_URL)", c.DirectURL))
+		}
 	}
 	return c, fail(ExitUsage, err)
 }
@@ -111,7 +115,10 @@ func checkFiles(c config.Config) error {
 		return failf(ExitUsage, "there is no key ring: set ROUSE_KEYS to a ring or to a file that holds one; `rouse keys new` makes one")
 	}
 	if _, err := claims.ParseKeys(ring.Reveal()); err != nil {
-		return failf(ExitUsage, "the key ring (ROUSE_KEYS) cannot be read: %w", err)
+		if p, ok := errors.AsType[*problem.Error](err); ok {
+			err = errors.New(p.Public) // its code is for the wire
+		}
+		return failf(ExitUsage, "the key ring cannot be read: %w", err)
 	}
 	return checkTokens(c)
 }
