@@ -417,7 +417,7 @@ create table rouse.runners (
     constraint runners_admin_status_check check (admin_status in ('enabled', 'disabled')),
     constraint runners_capacity_check check (capacity between 1 and 1024)
 );
-create index runners_owner_principal_idx on rouse.runners (owner_principal, service_id);
+create index runners_owner_principal_idx on rouse.runners (owner_principal, id);
 comment on table rouse.runners is 'A named compute identity with one owner (RFC runners). Changes by administration only; liveness lives in runner_runtime_diagnostics.';
 
 create table rouse.runner_runtime_diagnostics (

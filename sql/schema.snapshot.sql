@@ -1313,7 +1313,7 @@ CREATE INDEX entities_created_by_idx ON rouse.entities USING btree (created_by, 
 
 CREATE INDEX entities_parent_idx ON rouse.entities USING btree (parent, service_id) WHERE (parent IS NOT NULL);
 
-CREATE INDEX runners_owner_principal_idx ON rouse.runners USING btree (owner_principal, service_id);
+CREATE INDEX runners_owner_principal_idx ON rouse.runners USING btree (owner_principal, id);
 
 CREATE INDEX streams_expires_at_idx ON rouse.streams USING btree (expires_at) WHERE (expires_at IS NOT NULL);
 

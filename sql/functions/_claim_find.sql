@@ -22,10 +22,12 @@ begin
            when o.path is not null then (select s.consumer_id from streams s where s.service_id = o.service and s.path = ltrim(o.path, '/'))
            when o.consumer is not null then (select c.id from consumers c where c.service_id = o.service and c.name = o.consumer)
            else (select c.id from consumers c where c.service_id = o.service and c.name = (
-                     select n.consumer_id from wake_notifications n where n.service_id = o.service and n.wake_id = o.wake)) end as id) f
+                     select n.consumer_id from wake_notifications n where n.service_id = o.service and n.wake_id = o.wake)) end as id
+           -- Keeps the planner from looking once for each place the id is used in.
+           offset 0) f
       left join lateral (select c.id from consumers c where c.id = f.id and not p_wait for update skip locked) l on true;
     if p_wait then
-        perform 1 from consumers c where c.id in (select o.id from unnest(v_ops) o) order by c.id for update;
+        perform 1 from consumers c where c.id = any (array(select o.id from unnest(v_ops) o)) order by c.id for update;
     end if;
     return coalesce(v_ops, '{}');
 end

@@ -22,7 +22,7 @@ begin
                    lease_expires_at = p_now + c.lease_ttl_ms * interval '1 ms',
                    due_at = least(c.due_at, p_now + c.lease_ttl_ms * interval '1 ms')
               from unnest(p_verdicts) v
-             where v.effect = 'grant' and c.id = v.id
+             where v.effect = 'grant' and c.id = any (array[v.id])
             returning c.service_id, c.name, c.entity_url, c.epoch, c.wake_id, c.runner_id, c.holder, c.claim_id, c.lease_expires_at
         ), told as (
             update wake_notifications n
@@ -30,7 +30,7 @@ begin
                    delivery_status = case when n.delivery_status = 'superseded' then n.delivery_status else 'delivered' end,
                    delivered_at = coalesce(n.delivered_at, p_now)
               from taken t
-             where n.wake_id = t.wake_id
+             where n.wake_id = any (array[t.wake_id])
             returning t.*, n.notification_public ->> 'streamPath' as stream_path
         ), shown as (
             update entity_dispatch_state d
@@ -38,11 +38,11 @@ begin
                    active_consumer_id = t.name, active_runner_id = t.runner_id, active_epoch = t.epoch,
                    active_claimed_at = p_now, active_lease_expires_at = t.lease_expires_at, last_claimed_at = p_now, updated_at = p_now
               from taken t
-             where d.service_id = t.service_id and d.entity_url = t.entity_url
+             where d.entity_url = any (array[t.entity_url]) and d.service_id = t.service_id
         ), running as (
             update entities e set status = 'running', updated_at = p_now
               from taken t
-             where e.service_id = t.service_id and e.url = t.entity_url and e.status in ('spawning', 'idle')
+             where e.url = any (array[t.entity_url]) and e.service_id = t.service_id and e.status in ('spawning', 'idle')
         )
         insert into consumer_claims (service_id, consumer_id, epoch, wake_id, entity_url, stream_path, runner_id, holder, claim_id,
                 status, claimed_at, last_heartbeat_at, lease_expires_at, updated_at)
@@ -56,16 +56,16 @@ begin
             -- A lease never shrinks, also when the database's clock has stepped back.
             update consumers c set lease_expires_at = greatest(c.lease_expires_at, p_now + c.lease_ttl_ms * interval '1 ms')
               from unnest(p_verdicts) v
-             where v.effect = 'beat' and c.id = v.id
+             where v.effect = 'beat' and c.id = any (array[v.id])
             returning c.service_id, c.name, c.entity_url, c.epoch, c.lease_expires_at
         ), claimed as (
             update consumer_claims k set last_heartbeat_at = p_now, lease_expires_at = b.lease_expires_at, updated_at = p_now
               from beaten b
-             where k.consumer_id = b.name and k.epoch = b.epoch and k.service_id = b.service_id
+             where k.consumer_id = any (array[b.name]) and k.epoch = b.epoch and k.service_id = b.service_id
         )
         update entity_dispatch_state d set active_lease_expires_at = b.lease_expires_at, updated_at = p_now
           from beaten b
-         where d.service_id = b.service_id and d.entity_url = b.entity_url;
+         where d.entity_url = any (array[b.entity_url]) and d.service_id = b.service_id;
     end if;
 
     if v_effects && array['ack', 'end'] then
@@ -76,42 +76,42 @@ begin
         ), acked as (
             update consumer_streams cs set acked = m.position
               from moved m
-             where cs.consumer_id = m.id and cs.stream_id = m.stream and cs.acked < m.position
+             where cs.consumer_id = any (array[m.id]) and cs.stream_id = any (array[m.stream]) and cs.acked < m.position
         ), free as materialized (
             select s.id, m.position from moved m
              cross join lateral (select s.id from streams s
                                   where s.id = m.stream and s.pending and s.actionable <= m.position for no key update skip locked) s
         )
-        update streams s set pending = false from free f where s.id = f.id and s.actionable <= f.position;
+        update streams s set pending = false from free f where s.id = any (array[f.id]) and s.actionable <= f.position;
     end if;
 
     if 'ack' = any (v_effects) then
         with noted as (
             update consumer_claims k set acked_streams = v.acked, updated_at = p_now
-              from unnest(p_verdicts) v join consumers c on c.id = v.id
-             where v.effect = 'ack' and k.consumer_id = c.name and k.epoch = c.epoch and k.service_id = c.service_id
+              from unnest(p_verdicts) v join consumers c on c.id = any (array[v.id])
+             where v.effect = 'ack' and k.consumer_id = any (array[c.name]) and k.epoch = c.epoch and k.service_id = c.service_id
         )
         update entity_dispatch_state d
            set pending_source_streams = '[]', pending_reason = null, pending_since = null, updated_at = p_now
-          from unnest(p_verdicts) v join consumers c on c.id = v.id
-         where v.effect = 'ack' and not v.pending and d.service_id = c.service_id and d.entity_url = c.entity_url;
+          from unnest(p_verdicts) v join consumers c on c.id = any (array[v.id])
+         where v.effect = 'ack' and not v.pending and d.entity_url = any (array[c.entity_url]) and d.service_id = c.service_id;
     end if;
 
     if 'end' = any (v_effects) then
         with ending as materialized (
             select c.id, c.service_id, c.name, c.entity_url, c.epoch, c.wake_id, v.status, v.error, v.acked, v.pending, v.next_wake, v.entity_status
-              from unnest(p_verdicts) v join consumers c on c.id = v.id
+              from unnest(p_verdicts) v join consumers c on c.id = any (array[v.id])
              where v.effect = 'end'
         ), idle as (
             update consumers c
                set state = 'idle', wake_id = null, holder = null, runner_id = null, claim_id = null, claimed_at = null, lease_expires_at = null
               from ending x
-             where c.id = x.id
+             where c.id = any (array[x.id])
         ), resolved as (
             update wake_notifications n
                set claim_status = case when x.status = 'expired' then 'expired' else 'completed' end, resolved_at = p_now, next_attempt_at = null
               from ending x
-             where n.wake_id = x.wake_id
+             where n.wake_id = any (array[x.wake_id])
         ), shown as (
             update entity_dispatch_state d
                set active_consumer_id = null, active_runner_id = null, active_epoch = null,
@@ -126,17 +126,17 @@ begin
                                               else d.last_error end,
                    updated_at = p_now
               from ending x
-             where d.service_id = x.service_id and d.entity_url = x.entity_url
+             where d.entity_url = any (array[x.entity_url]) and d.service_id = x.service_id
         ), rested as (
             update entities e set status = x.entity_status, updated_at = p_now
               from ending x
-             where e.service_id = x.service_id and e.url = x.entity_url and e.status <> x.entity_status
+             where e.url = any (array[x.entity_url]) and e.service_id = x.service_id and e.status <> x.entity_status
         ), ended as (
             update consumer_claims k
                set status = x.status, released_at = p_now, error = x.error, next_wake = x.next_wake,
                    acked_streams = coalesce(x.acked, k.acked_streams), updated_at = p_now
               from ending x
-             where k.consumer_id = x.name and k.epoch = x.epoch and k.service_id = x.service_id
+             where k.consumer_id = any (array[x.name]) and k.epoch = x.epoch and k.service_id = x.service_id
         )
         select array_agg(x.id) filter (where x.next_wake is not null and x.entity_status = 'stopped') into v_close from ending x;
         if v_close is not null then

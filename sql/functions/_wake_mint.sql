@@ -29,8 +29,8 @@ begin
                        'tags', e.tags, 'spawnArgs', e.spawn_args, 'createdBy', e.created_by)
                        || case when e.sandbox is null then '{}' else jsonb_build_object('sandbox', e.sandbox) end) as notification
           from (select u.id, u.reason, gen_random_uuid() as wake_id from unnest(p_consumers, p_reasons) u (id, reason)) m
-          join consumers c on c.id = m.id
-          join entities e on e.service_id = c.service_id and e.url = c.entity_url
+          join consumers c on c.id = any (array[m.id])
+          join entities e on e.url = any (array[c.entity_url]) and e.service_id = c.service_id
           -- One target today; an ordered list chooses here.
          cross join lateral (select d.target, d.target ->> 'type' as type from (select e.dispatch_policy -> 'targets' -> 0 as target) d) t
           left join lateral (select r.id, r.wake_stream from runners r
@@ -38,7 +38,7 @@ begin
          cross join lateral (
                select min(s.path) as path, jsonb_agg(jsonb_build_object('path', '/' || s.path, 'offset', _offset(s.tail),
                                                                         'ackedOffset', _offset(cs.acked)) order by s.path) as streams
-                 from consumer_streams cs join streams s on s.id = cs.stream_id
+                 from consumer_streams cs join streams s on s.id = any (array[cs.stream_id])
                 where cs.consumer_id = c.id and s.path is not null) u
          where t.type <> 'runner' or r.id is not null
     ), waking as (
@@ -48,7 +48,7 @@ begin
                -- A push transport's schedule lives in wake_notifications.next_attempt_at.
                due_at = least(c.due_at, case when m.runner_id is null then 'infinity' else p_now + m.ttl end)
           from made m
-         where c.id = m.id
+         where c.id = any (array[m.id])
     ), shown as (
         update entity_dispatch_state d
            set outstanding_wake_id = m.wake_id, outstanding_wake_target = m.target, outstanding_wake_created_at = p_now,
@@ -58,7 +58,7 @@ begin
                active_claimed_at = null, active_lease_expires_at = null,
                updated_at = p_now
           from made m
-         where d.service_id = m.service_id and d.entity_url = m.entity_url
+         where d.entity_url = any (array[m.entity_url]) and d.service_id = m.service_id
     ), queued as (
         insert into wake_notifications (service_id, wake_id, consumer_id, epoch, entity_url, target_type, target_runner_id,
                 target_webhook_url, target, runner_wake_stream, notification_public, next_attempt_at, created_at)

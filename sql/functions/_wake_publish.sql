@@ -14,8 +14,8 @@ begin
     perform 1 from streams s
       where s.id in (select t.id
                        from unnest(p_wakes) w
-                       join wake_notifications n on n.wake_id = w
-                       join streams t on t.service_id = n.service_id and t.path = ltrim(n.runner_wake_stream, '/'))
+                       join wake_notifications n on n.wake_id = any (array[w])
+                       join streams t on t.path = any (array[ltrim(n.runner_wake_stream, '/')]) and t.service_id = n.service_id)
       order by s.id for no key update;
 
     -- The streams are locked, so this statement sees the tails they will keep
@@ -31,14 +31,15 @@ begin
                             'generation', n.epoch,
                             'ts', floor(extract(epoch from p_now) * 1000)::bigint))::text, 'UTF8') end as payload
                   from unnest(p_wakes) with ordinality as w (wake_id, ord)
-                  join wake_notifications n on n.wake_id = w.wake_id
-                  left join streams s on s.service_id = n.service_id and s.path = ltrim(n.runner_wake_stream, '/') and s.closed_at is null
+                  join wake_notifications n on n.wake_id = any (array[w.wake_id])
+                  left join lateral (select s.id, s.tail from streams s
+                                      where s.path = ltrim(n.runner_wake_stream, '/') and s.service_id = n.service_id and s.closed_at is null limit 1) s on true
                 -- Keeps the planner from writing each payload twice.
                 offset 0) b
     ), moved as (
         update streams s set tail = e.tail
           from (select stream_id, max(position) as tail from entry where stream_id is not null group by stream_id) e
-         where s.id = e.stream_id
+         where s.id = any (array[e.stream_id])
         returning s.id, s.tail
     ), written as (
         insert into messages (stream_id, position, payload)
@@ -48,7 +49,7 @@ begin
            set delivery_status = 'delivered', delivered_at = coalesce(n.delivered_at, p_now), attempts = n.attempts + 1,
                runner_wake_stream_offset = _offset(e.position)
           from entry e
-         where e.stream_id is not null and n.wake_id = e.wake_id
+         where e.stream_id is not null and n.wake_id = any (array[e.wake_id])
     )
     select (select string_agg(m.id || ':' || m.tail || ':0', ',') from moved m),
            (select string_agg(e.wake_id::text, ',') from entry e where e.push)

@@ -79,13 +79,12 @@ begin
                    a.refusal, a.streams, a.positions, a.acked,
                    -- Whether work is left once the acks are applied.
                    case when m.op <> 'heartbeat' and c.state <> 'waking' then exists (
-                       select from consumer_streams cs join streams s on s.id = cs.stream_id
+                       select from consumer_streams cs join streams s on s.id = any (array[cs.stream_id])
                         where cs.consumer_id = c.id and s.path is not null
                           and s.actionable > greatest(cs.acked, (select max(x.position) from unnest(a.streams, a.positions) x (stream, position)
                                                                   where x.stream = s.id))) end as pending
               from unnest(v_todo) m
-              left join consumers c on c.id = m.id and c.service_id = m.service and not m.busy
-              -- Subqueries of their own, so that each is one probe with the whole key, whatever the planner believes.
+              left join lateral (select * from consumers c where c.id = m.id and c.service_id = m.service and not m.busy limit 1) c on true
               -- The status matters to an end, the target to an acquire before any wake.
               left join lateral (select e.status, e.dispatch_policy from entities e
                                   where m.op in ('release', 'expire', 'acquire') and c.state in ('idle', 'claimed')
@@ -95,7 +94,8 @@ begin
                                   where q.service_id = m.service
                                     and q.id = coalesce(m.runner, case when m.op = 'acquire' then
                                                    coalesce(c.runner_id, e.dispatch_policy -> 'targets' -> 0 ->> 'runnerId') end) limit 1) q on true
-              left join wake_notifications n on n.wake_id = case when m.op = 'acquire' then c.wake_id end
+              left join lateral (select n.notification_public from wake_notifications n
+                                  where m.op = 'acquire' and n.wake_id = c.wake_id limit 1) n on true
               left join lateral (
                    select (array_agg(x.refusal order by x.n) filter (where x.refusal is not null))[1] as refusal,
                           array_agg(x.id) as streams, array_agg(x.position) as positions,
@@ -107,7 +107,8 @@ begin
                              from rows from (jsonb_to_recordset(case when c.lease_expires_at > v_now then m.acks end) as (path text, position bigint)) with ordinality i (path, position, n)
                              left join lateral (select s.id, s.tail from streams s
                                                  where s.service_id = m.service and s.path = ltrim(i.path, '/') limit 1) s on true
-                             left join consumer_streams cs on cs.consumer_id = m.id and cs.stream_id = s.id) x) a on true
+                             left join lateral (select cs.acked from consumer_streams cs
+                                                 where cs.consumer_id = m.id and cs.stream_id = s.id limit 1) cs on true) x) a on true
              order by m.ord
         loop
             if r.op = 'seek' or r.id = any (v_changed) then

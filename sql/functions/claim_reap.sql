@@ -45,12 +45,12 @@ begin
          where c.id = any (v_due)
     ), seen as (
         update consumers c set due_at = d.due_at, told_at = case when d.tell then p_now else c.told_at end
-          from due d where c.id = d.id
+          from due d where c.id = any (array[d.id])
     )
     select array_agg(d.wake_id) into v_again
       from due d
-      join runner_runtime_diagnostics g on g.service_id = d.service_id and g.runner_id = d.runner_id
-      join runners r on r.service_id = d.service_id and r.id = d.runner_id
+      join runner_runtime_diagnostics g on g.runner_id = any (array[d.runner_id]) and g.service_id = d.service_id
+      join runners r on r.id = any (array[d.runner_id]) and r.service_id = d.service_id
      where d.tell and g.liveness_lease_expires_at > p_now and r.admin_status = 'enabled';
     redelivered := coalesce(cardinality(v_again), 0);
     moved := coalesce(cardinality(v_due), 0) - redelivered;

@@ -24,12 +24,13 @@ declare
     v_idle     bigint[];   -- consumers to be woken
     v_untold   bigint[];   -- those without a target
     v_woken    bigint[];
+    v_pushed   uuid[];     -- open wakes of push transports
     v_wakes    uuid[];
     v_now      timestamptz;
 begin
     select array_agg(l.id order by i.ord) into v_locked
       from unnest(p_streams) with ordinality i (id, ord)
-      left join streams s on s.id = i.id
+      left join lateral (select * from streams s where s.id = i.id limit 1) s on true
       left join lateral (select c.id from consumers c where c.id = s.consumer_id for update skip locked) l on true;
     v_now := coalesce(p_now, clock_timestamp());
 
@@ -44,29 +45,32 @@ begin
                     when c.state = 'idle' then 'mint'
                     else 'coalesced' end as outcome
           from unnest(p_streams, p_positions, v_locked) with ordinality i (id, position, locked, ord)
-          left join streams s on s.id = i.id
-          left join consumers c on c.id = i.locked
-          left join consumer_streams cs on cs.consumer_id = c.id and cs.stream_id = s.id
+          left join lateral (select * from streams s where s.id = i.id limit 1) s on true
+          left join lateral (select * from consumers c where c.id = i.locked limit 1) c on true
+          left join lateral (select * from consumer_streams cs where cs.consumer_id = c.id and cs.stream_id = s.id limit 1) cs on true
     ), moved as (
         update entity_dispatch_state d
            set pending_source_streams = jsonb_build_array(jsonb_build_object('path', '/' || a.path, 'offset', _offset(a.tail),
                                                                            'ackedOffset', _offset(a.acked))),
                pending_reason = 'message_received', pending_since = coalesce(d.pending_since, v_now), updated_at = v_now
           from at a
-         where a.outcome = 'coalesced' and d.service_id = a.service_id and d.entity_url = a.entity_url
-    ), again as (
-        -- A receiver that refused the wake for good is asked once more for each new message: the refusal may have been
-        -- mended.
-        update wake_notifications n set delivery_status = 'queued', next_attempt_at = v_now
-          from at a
-         where a.outcome = 'coalesced' and n.wake_id = a.pushed and n.delivery_status = 'failed'
-        returning n.wake_id
+         where a.outcome = 'coalesced' and d.entity_url = any (array[a.entity_url]) and d.service_id = a.service_id
     )
     select array_agg(a.outcome order by a.ord), array_agg(distinct a.consumer_id) filter (where a.outcome = 'mint'),
-           (select array_agg(g.wake_id) from again g)
-      into v_outcomes, v_idle, v_wakes
+           array_agg(a.pushed) filter (where a.outcome = 'coalesced' and a.pushed is not null)
+      into v_outcomes, v_idle, v_pushed
       from at a;
 
+    if v_pushed is not null then
+        -- A receiver that refused the wake for good is asked once more for each new message: the refusal may have been
+        -- mended.
+        with again as (
+            update wake_notifications n set delivery_status = 'queued', next_attempt_at = v_now
+             where n.wake_id = any (v_pushed) and n.delivery_status = 'failed'
+            returning n.wake_id
+        )
+        select array_agg(g.wake_id) into v_wakes from again g;
+    end if;
     if v_idle is not null then
         select array_agg(w.consumer_id), v_wakes || array_agg(w.wake_id) into v_woken, v_wakes
           from _wake_mint(v_idle, array_fill('message_received'::text, array[cardinality(v_idle)]), v_now) w;
@@ -76,7 +80,7 @@ begin
             update streams s set pending = false
               from unnest(p_streams, v_locked) i (id, consumer)
              cross join lateral (select from streams t where t.id = i.id and t.pending for no key update skip locked) t
-             where i.consumer = any (v_untold) and s.id = i.id;
+             where i.consumer = any (v_untold) and s.id = any (array[i.id]);
         end if;
     end if;
     if v_wakes is not null then
