@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 )
 
@@ -238,6 +239,61 @@ func (x *machine) actions() map[string]func(*rapid.T) {
 			x.agree(t, "release", got.Outcome, want)
 			if fmt.Sprint(val(got.NextWake)) != fmt.Sprint(val(next)) {
 				t.Fatalf("next wake: %v, not %v", val(got.NextWake), val(next))
+			}
+		},
+		"batch": func(t *rapid.T) { // as if one by one, in any company
+			if m.capacity > 0 {
+				t.Skip("calls of different consumers are in no order: one's release may be too late for another's grant")
+			}
+			var ops []op
+			var wants []func() string
+			for range rapid.IntRange(2, 8).Draw(t, "size") {
+				e := x.any(t)
+				kind := rapid.SampledFrom([]string{"acquire", "acquire", "heartbeat", "ack", "release", "release"}).Draw(t, "op")
+				if kind == "acquire" || e.epoch == 0 {
+					a := modelAcquire{holder: rapid.SampledFrom([]string{kyle, kyle, mallory}).Draw(t, "holder"), proved: true,
+						claimID: rapid.SampledFrom([]string{"", "c1", "c2"}).Draw(t, "claim")}
+					o := op{"op": "acquire", "id": e.consumer, "holder": a.holder, "proved": true}
+					if a.claimID != "" {
+						o["claim_id"] = a.claimID
+					}
+					ops = append(ops, o)
+					wants = append(wants, func() string { return "acquire " + m.acquire(e, a, r.now) })
+					continue
+				}
+				epoch, position := x.epoch(t, e), x.position(t, e)
+				o := e.call(kind, epoch, e.wakes[epoch].id)
+				if kind != "heartbeat" {
+					o["acks"] = e.acks(position)
+				}
+				ops = append(ops, o)
+				wants = append(wants, func() string {
+					switch kind {
+					case "heartbeat":
+						return kind + " " + e.heartbeat(epoch, r.now)
+					case "ack":
+						return kind + " " + e.ack(epoch, position, r.now)
+					}
+					out, next := m.release(e, epoch, max(position, 0), false, r.now)
+					return fmt.Sprint(kind, " ", out, " ", val(next))
+				})
+			}
+			rows, err := r.c.Query(r.ctx(), `select `+answerColumns+` from (select ord, answer as a from rouse._claim_apply($1, $2, $3)) t order by ord`,
+				opsJSON(ops...), rapid.Bool().Draw(t, "wait"), r.now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (answer, error) { return scanAnswer(row) })
+			if err != nil || len(got) != len(ops) {
+				t.Fatalf("%d of %d answers: %v", len(got), len(ops), err)
+			}
+			for i, want := range wants {
+				name := fmt.Sprint(ops[i]["op"])
+				said := name + " " + got[i].Outcome
+				if name == "release" {
+					said = fmt.Sprint(said, " ", val(got[i].NextWake))
+				}
+				x.agree(t, "batch", said, want())
 			}
 		},
 		"write": func(t *rapid.T) {
