@@ -195,9 +195,6 @@ func (s *Store) rowsOnce(ctx context.Context, pool *pgxpool.Pool, scan func(pgx.
 // ErrNoRow is what a lookup returns when there is no such row.
 var ErrNoRow = problem.New(problem.NotFound, "There is no such thing here.")
 
-// SafeToRetry says that nothing of the failed call reached the server.
-func SafeToRetry(err error) bool { return pgconn.SafeToRetry(err) }
-
 // IsDataError says that the call's own data made it fail, so that the same
 // call without that data can succeed: how a batch tells a poisoned member from
 // an outage.
