@@ -211,12 +211,38 @@ CREATE FUNCTION rouse._dispatch_route(p_streams bigint[], p_positions bigint[], 
 
 COMMENT ON FUNCTION rouse._dispatch_route(p_streams bigint[], p_positions bigint[], p_now timestamp with time zone) IS 'dispatch_route at a chosen time, for tests.';
 
+CREATE FUNCTION rouse._entity_allowed(p_service_id integer, p_principal text, p_permission text, p_urls text[], p_now timestamp with time zone) RETURNS SETOF text
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._entity_allowed(p_service_id integer, p_principal text, p_permission text, p_urls text[], p_now timestamp with time zone) IS 'entity_allowed at a chosen time.';
+
 CREATE FUNCTION rouse._entity_close(p_consumer rouse.consumers, p_now timestamp with time zone) RETURNS void
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._entity_close(p_consumer rouse.consumers, p_now timestamp with time zone) IS 'Completes a requested stop when the claim ends.';
+
+CREATE FUNCTION rouse._entity_may(p_service_id integer, p_url text, p_principal text, p_permission text, p_now timestamp with time zone) RETURNS boolean
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._entity_may(p_service_id integer, p_url text, p_principal text, p_permission text, p_now timestamp with time zone) IS 'Whether a grant gives a principal a permission on an entity.';
+
+CREATE FUNCTION rouse._entity_root(p_service_id integer, p_url text, p_shared boolean) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._entity_root(p_service_id integer, p_url text, p_shared boolean) IS 'Locks the tree of an entity and returns its root.';
 
 CREATE TABLE rouse.entities (
     service_id integer NOT NULL,
@@ -254,6 +280,34 @@ CREATE FUNCTION rouse._entity_transition(p_signal text, p_status text, p_held bo
 
 COMMENT ON FUNCTION rouse._entity_transition(p_signal text, p_status text, p_held boolean, OUT new_status text, OUT handled boolean, OUT ends boolean) IS 'The status a signal leads to.';
 
+CREATE FUNCTION rouse._entity_type_may(p_service_id integer, p_name text, p_principal text, p_permission text, p_now timestamp with time zone) RETURNS boolean
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._entity_type_may(p_service_id integer, p_name text, p_principal text, p_permission text, p_now timestamp with time zone) IS 'Whether a grant gives a principal a permission on an entity type.';
+
+CREATE FUNCTION rouse._grant_add(p_service_id integer, p_url text, p_by text, p_now timestamp with time zone, p_grants jsonb) RETURNS bigint
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._grant_add(p_service_id integer, p_url text, p_by text, p_now timestamp with time zone, p_grants jsonb) IS 'Adds grants and what they come to.';
+
+CREATE FUNCTION rouse._grant_inherit(p_service_id integer, p_child text, p_parent text, p_by text, p_now timestamp with time zone) RETURNS void
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._grant_inherit(p_service_id integer, p_child text, p_parent text, p_by text, p_now timestamp with time zone) IS 'Gives a new child what its parent''s grants say.';
+
+CREATE FUNCTION rouse._grant_type_ensure(p_service_id integer, p_name text, p_by text, p_grants jsonb, p_now timestamp with time zone) RETURNS void
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._grant_type_ensure(p_service_id integer, p_name text, p_by text, p_grants jsonb, p_now timestamp with time zone) IS 'Adds the grants of a registration.';
+
 CREATE FUNCTION rouse._notice(p_stream_id bigint, p_tail bigint, p_flags integer) RETURNS void
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -266,6 +320,13 @@ CREATE FUNCTION rouse._offset(p_position bigint) RETURNS text
     AS …;
 
 COMMENT ON FUNCTION rouse._offset(p_position bigint) IS 'The wire form of a position.';
+
+CREATE FUNCTION rouse._principal_kind(p_principal text) RETURNS text
+    LANGUAGE … IMMUTABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._principal_kind(p_principal text) IS 'The kind of a principal.';
 
 CREATE FUNCTION rouse._runner_heartbeat(p_service_id integer, p_runner_id text, p_principal text, p_trusted boolean, p_lease_ms bigint, p_wake_stream_offset text, p_diagnostics jsonb, p_now timestamp with time zone) RETURNS TABLE(outcome text, last_seen_at timestamp with time zone, liveness_lease_expires_at timestamp with time zone, lease_ms bigint, wake_stream_offset text, diagnostics jsonb, redelivered integer)
     LANGUAGE …
@@ -385,6 +446,13 @@ CREATE FUNCTION rouse._stream_touch(p_stream_id bigint, p_now timestamp with tim
     AS …;
 
 COMMENT ON FUNCTION rouse._stream_touch(p_stream_id bigint, p_now timestamp with time zone) IS 'stream_touch with a chosen time, for tests.';
+
+CREATE FUNCTION rouse._stream_watched(p_streams bigint[]) RETURNS void
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._stream_watched(p_streams bigint[]) IS 'Marks the cursors of watched streams that got an append.';
 
 CREATE FUNCTION rouse._txid() RETURNS bigint
     LANGUAGE …
@@ -534,6 +602,23 @@ CREATE FUNCTION rouse.dispatch_scan(p_after bigint, p_limit integer) RETURNS TAB
 
 COMMENT ON FUNCTION rouse.dispatch_scan(p_after bigint, p_limit integer) IS 'Streams whose idle consumers have work nobody was told about.';
 
+CREATE FUNCTION rouse.entity_access(p_service_id integer, p_url text, p_principal text, p_permission text) RETURNS TABLE(allowed boolean, entity rouse.entities)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_access(p_service_id integer, p_url text, p_principal text, p_permission text) IS 'One entity and whether a principal may do something to it.';
+
+CREATE FUNCTION rouse.entity_allowed(p_service_id integer, p_principal text, p_permission text, p_urls text[]) RETURNS SETOF text
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_allowed(p_service_id integer, p_principal text, p_permission text, p_urls text[]) IS 'The entities among some to which a principal may do something.';
+
 CREATE TABLE rouse.consumer_claims (
     service_id integer NOT NULL,
     consumer_id text NOT NULL COLLATE pg_catalog."C",
@@ -600,13 +685,18 @@ COMMENT ON FUNCTION rouse.entity_dispatch(p_service_id integer, p_url text) IS '
 CREATE TABLE rouse.consumer_streams (
     consumer_id bigint NOT NULL,
     stream_id bigint NOT NULL,
-    link_type text DEFAULT 'explicit'::text NOT NULL,
+    link_type text DEFAULT 'own'::text NOT NULL,
     acked bigint DEFAULT 0 NOT NULL,
-    CONSTRAINT consumer_streams_link_type_check CHECK ((link_type = ANY (ARRAY['explicit'::text, 'glob'::text])))
+    behind boolean DEFAULT false NOT NULL,
+    CONSTRAINT consumer_streams_link_type_check CHECK ((link_type = ANY (ARRAY['own'::text, 'explicit'::text, 'glob'::text])))
 )
 WITH (fillfactor='70');
 
 COMMENT ON TABLE rouse.consumer_streams IS 'The cursor: how far a consumer has acked each of its streams. Only rises.';
+
+COMMENT ON COLUMN rouse.consumer_streams.link_type IS 'own: an entity and its main stream, where actionable appends count. explicit, glob: a subscription and a stream, where every append counts.';
+
+COMMENT ON COLUMN rouse.consumer_streams.behind IS 'Set by every append to a watched stream in its own transaction; cleared only under the stream''s row lock once tail = acked. Never false while work is left; own links do not use it.';
 
 CREATE TABLE rouse.runner_runtime_diagnostics (
     service_id integer NOT NULL,
@@ -619,6 +709,8 @@ CREATE TABLE rouse.runner_runtime_diagnostics (
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02');
+
+ALTER TABLE ONLY rouse.runner_runtime_diagnostics REPLICA IDENTITY FULL;
 
 COMMENT ON TABLE rouse.runner_runtime_diagnostics IS 'Liveness and self-reported diagnostics of a runner, apart from its registration so that heartbeats do not rewrite what UIs sync.';
 
@@ -638,6 +730,8 @@ CREATE TABLE rouse.runners (
     CONSTRAINT runners_capacity_check CHECK (((capacity >= 1) AND (capacity <= 1024))),
     CONSTRAINT runners_kind_check CHECK ((kind = ANY (ARRAY['local'::text, 'cloud-worker'::text, 'sandbox'::text, 'ci'::text, 'server'::text])))
 );
+
+ALTER TABLE ONLY rouse.runners REPLICA IDENTITY FULL;
 
 COMMENT ON TABLE rouse.runners IS 'A named compute identity with one owner (RFC runners). Changes by administration only; liveness lives in runner_runtime_diagnostics.';
 
@@ -665,8 +759,9 @@ CREATE TABLE rouse.streams (
     fork_sub bigint,
     deleted_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    watched smallint DEFAULT 0 NOT NULL,
     CONSTRAINT streams_fork_check CHECK (((forked_from IS NULL) = (fork_at IS NULL))),
-    CONSTRAINT streams_kind_check CHECK ((kind = ANY (ARRAY['app'::text, 'entity'::text, 'error'::text, 'wake'::text]))),
+    CONSTRAINT streams_kind_check CHECK ((kind = ANY (ARRAY['app'::text, 'attachment'::text, 'entity'::text, 'error'::text, 'wake'::text]))),
     CONSTRAINT streams_tail_check CHECK (((tail >= head) AND (head >= 0) AND (actionable <= tail)))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05');
@@ -684,6 +779,8 @@ COMMENT ON COLUMN rouse.streams.pending IS 'Hint for dispatch_scan: set by an ac
 COMMENT ON COLUMN rouse.streams.consumer_id IS 'The mutex of the entity whose main stream this is: the router''s single lookup (RFC "simple indexed lookup").';
 
 COMMENT ON COLUMN rouse.streams.deleted_at IS 'Soft delete: gone for its clients, kept for the forks that still read it.';
+
+COMMENT ON COLUMN rouse.streams.watched IS 'Who an append must mark as behind: 1 subscriptions, 2 observers, 3 both. A bit set for nothing costs one probe.';
 
 CREATE VIEW rouse.entity_display AS
  SELECT e.service_id,
@@ -754,7 +851,7 @@ CREATE FUNCTION rouse.entity_error_stream(p_service_id integer, p_url text, p_co
 
 COMMENT ON FUNCTION rouse.entity_error_stream(p_service_id integer, p_url text, p_consumer_id bigint, p_epoch bigint, p_wake_id uuid) IS 'Makes an entity''s error stream at its holder''s first write.';
 
-CREATE FUNCTION rouse.entity_gate(p_service_id integer[], p_url text[], p_type text[]) RETURNS TABLE(url text, status text, created_by text, type_name text, schema_revision integer, inbox_schemas jsonb, type_exists boolean)
+CREATE FUNCTION rouse.entity_gate(p_service_id integer[], p_url text[], p_type text[], p_principal text[]) RETURNS TABLE(url text, status text, allowed boolean, type_name text, schema_revision integer, inbox_schemas jsonb, type_exists boolean)
     LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -764,7 +861,7 @@ CREATE FUNCTION rouse.entity_gate(p_service_id integer[], p_url text[], p_type t
     SET enable_mergejoin TO 'off'
     AS …;
 
-COMMENT ON FUNCTION rouse.entity_gate(p_service_id integer[], p_url text[], p_type text[]) IS 'Status, owner and message schemas of many entities.';
+COMMENT ON FUNCTION rouse.entity_gate(p_service_id integer[], p_url text[], p_type text[], p_principal text[]) IS 'Status, right to write and message schemas of many entities.';
 
 CREATE FUNCTION rouse.entity_get(p_service_id integer, p_url text) RETURNS SETOF rouse.entities
     LANGUAGE … STABLE
@@ -805,7 +902,7 @@ CREATE FUNCTION rouse.entity_signal(p_service_id integer, p_url text, p_principa
 
 COMMENT ON FUNCTION rouse.entity_signal(p_service_id integer, p_url text, p_principal text, p_signal text, p_key text, p_reason text, p_payload jsonb) IS 'Signals an entity.';
 
-CREATE FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean, p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb, p_created text, p_message text, p_lease_ms integer DEFAULT 30000, p_wake_ms integer DEFAULT 30000) RETURNS TABLE(outcome text, txid bigint, entity rouse.entities)
+CREATE FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean, p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb, p_created text, p_message text, p_grants jsonb, p_lease_ms integer DEFAULT 30000, p_wake_ms integer DEFAULT 30000) RETURNS TABLE(outcome text, txid bigint, entity rouse.entities)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET lock_timeout TO '5s'
@@ -814,7 +911,7 @@ CREATE FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text
     SET enable_seqscan TO 'off'
     AS …;
 
-COMMENT ON FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean, p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb, p_created text, p_message text, p_lease_ms integer, p_wake_ms integer) IS 'Makes an entity with its stream, mutex, cursor and dispatch state in one transaction.';
+COMMENT ON FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean, p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb, p_created text, p_message text, p_grants jsonb, p_lease_ms integer, p_wake_ms integer) IS 'Makes an entity with its stream, mutex, cursor and dispatch state in one transaction.';
 
 CREATE FUNCTION rouse.entity_state_gate(p_service_id integer[], p_url text[], p_known text[]) RETURNS TABLE(consumer_id bigint, version text, state_schemas jsonb)
     LANGUAGE … STABLE
@@ -838,6 +935,18 @@ CREATE FUNCTION rouse.entity_tag_put(p_service_id integer, p_url text, p_princip
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_tag_put(p_service_id integer, p_url text, p_principal text, p_key text, p_value text, p_event text) IS 'Sets or removes one tag of an entity.';
+
+CREATE FUNCTION rouse.entity_type_allowed(p_service_id integer, p_principal text, p_permission text, p_names text[]) RETURNS SETOF text
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_type_allowed(p_service_id integer, p_principal text, p_permission text, p_names text[]) IS 'The entity types among some on which a principal has a permission.';
 
 CREATE FUNCTION rouse.entity_type_delete(p_service_id integer, p_name text, p_principal text, p_system boolean) RETURNS TABLE(outcome text, txid bigint)
     LANGUAGE …
@@ -863,6 +972,8 @@ CREATE TABLE rouse.entity_types (
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
+
+ALTER TABLE ONLY rouse.entity_types REPLICA IDENTITY FULL;
 
 COMMENT ON TABLE rouse.entity_types IS 'What an entity type is, without how it is delivered (RFC "Entity type registration").';
 
@@ -930,6 +1041,99 @@ CREATE FUNCTION rouse.entity_wakes(p_service_id integer, p_url text, p_before bi
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_wakes(p_service_id integer, p_url text, p_before bigint, p_limit integer) IS 'The wakes of one entity, newest first.';
+
+CREATE FUNCTION rouse.grant_delete(p_service_id integer, p_url text, p_principal text, p_by text, p_id bigint) RETURNS TABLE(outcome text, txid bigint)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.grant_delete(p_service_id integer, p_url text, p_principal text, p_by text, p_id bigint) IS 'Takes a grant on an entity back.';
+
+CREATE TABLE rouse.entity_grants (
+    id bigint NOT NULL,
+    service_id integer NOT NULL,
+    entity_url text NOT NULL COLLATE pg_catalog."C",
+    permission text NOT NULL,
+    subject_kind text NOT NULL,
+    subject_value text NOT NULL COLLATE pg_catalog."C",
+    propagation text DEFAULT 'self'::text NOT NULL,
+    copy_to_children boolean DEFAULT false NOT NULL,
+    expires_at timestamp with time zone,
+    created_by text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT entity_grants_permission_check CHECK ((permission = ANY (ARRAY['read'::text, 'write'::text, 'delete'::text, 'signal'::text, 'fork'::text, 'schedule'::text, 'spawn'::text, 'manage'::text]))),
+    CONSTRAINT entity_grants_propagation_check CHECK ((propagation = ANY (ARRAY['self'::text, 'descendants'::text]))),
+    CONSTRAINT entity_grants_subject_kind_check CHECK ((subject_kind = ANY (ARRAY['principal'::text, 'principal_kind'::text])))
+);
+
+COMMENT ON TABLE rouse.entity_grants IS 'Permissions given on one entity to a principal or to a kind of principals, for itself or for its descendants too.';
+
+COMMENT ON COLUMN rouse.entity_grants.subject_value IS 'A principal''s URL, or a kind: user, agent, service, system.';
+
+COMMENT ON COLUMN rouse.entity_grants.copy_to_children IS 'A child gets a grant of its own, of the same content, when it is spawned.';
+
+CREATE FUNCTION rouse.grant_list(p_service_id integer, p_url text) RETURNS SETOF rouse.entity_grants
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.grant_list(p_service_id integer, p_url text) IS 'The grants on one entity.';
+
+CREATE FUNCTION rouse.grant_put(p_service_id integer, p_url text, p_principal text, p_by text, p_grant jsonb) RETURNS TABLE(outcome text, txid bigint, grant_row rouse.entity_grants)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.grant_put(p_service_id integer, p_url text, p_principal text, p_by text, p_grant jsonb) IS 'Adds a grant on an entity.';
+
+CREATE FUNCTION rouse.grant_type_delete(p_service_id integer, p_name text, p_principal text, p_by text, p_id bigint) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS …;
+
+COMMENT ON FUNCTION rouse.grant_type_delete(p_service_id integer, p_name text, p_principal text, p_by text, p_id bigint) IS 'Takes a grant on an entity type back.';
+
+CREATE TABLE rouse.entity_type_grants (
+    id bigint NOT NULL,
+    service_id integer NOT NULL,
+    entity_type text NOT NULL COLLATE pg_catalog."C",
+    permission text NOT NULL,
+    subject_kind text NOT NULL,
+    subject_value text NOT NULL COLLATE pg_catalog."C",
+    expires_at timestamp with time zone,
+    created_by text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT entity_type_grants_permission_check CHECK ((permission = ANY (ARRAY['spawn'::text, 'manage'::text]))),
+    CONSTRAINT entity_type_grants_subject_kind_check CHECK ((subject_kind = ANY (ARRAY['principal'::text, 'principal_kind'::text])))
+);
+
+COMMENT ON TABLE rouse.entity_type_grants IS 'Who may spawn or manage an entity type beside its registrar.';
+
+CREATE FUNCTION rouse.grant_type_list(p_service_id integer, p_name text) RETURNS SETOF rouse.entity_type_grants
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.grant_type_list(p_service_id integer, p_name text) IS 'The grants on one entity type.';
+
+CREATE FUNCTION rouse.grant_type_put(p_service_id integer, p_name text, p_principal text, p_by text, p_grant jsonb) RETURNS TABLE(outcome text, grant_row rouse.entity_type_grants)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS …;
+
+COMMENT ON FUNCTION rouse.grant_type_put(p_service_id integer, p_name text, p_principal text, p_by text, p_grant jsonb) IS 'Adds a grant on an entity type.';
 
 CREATE FUNCTION rouse.runner_get(p_service_id integer, p_id text) RETURNS TABLE(runner rouse.runners, diagnostics rouse.runner_runtime_diagnostics, lease_remaining_ms bigint, active_claims jsonb)
     LANGUAGE … STABLE
@@ -1118,6 +1322,59 @@ CREATE TABLE rouse.delivery_attempts (
 
 COMMENT ON TABLE rouse.delivery_attempts IS 'Each send of a wake by a push transport. Response bodies are not kept.';
 
+CREATE TABLE rouse.entity_attachments (
+    service_id integer NOT NULL,
+    entity_url text NOT NULL COLLATE pg_catalog."C",
+    id text NOT NULL COLLATE pg_catalog."C",
+    stream_id bigint NOT NULL,
+    manifest jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE rouse.entity_attachments IS 'Files of an entity. Their bytes are a closed stream each; the manifest row on the entity''s stream says the same for those who follow it.';
+
+CREATE TABLE rouse.entity_effective_permissions (
+    id bigint NOT NULL,
+    service_id integer NOT NULL,
+    entity_url text NOT NULL COLLATE pg_catalog."C",
+    source_entity_url text NOT NULL COLLATE pg_catalog."C",
+    source_grant_id bigint NOT NULL,
+    permission text NOT NULL,
+    subject_kind text NOT NULL,
+    subject_value text NOT NULL COLLATE pg_catalog."C",
+    expires_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE rouse.entity_effective_permissions IS 'What each grant comes to: one row for the entity, and one for each descendant if it propagates. Written in the transaction of the grant or of the spawn. An expired row counts no more.';
+
+ALTER TABLE rouse.entity_effective_permissions ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME rouse.entity_effective_permissions_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+ALTER TABLE rouse.entity_grants ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME rouse.entity_grants_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+ALTER TABLE rouse.entity_type_grants ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME rouse.entity_type_grants_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE rouse.messages (
     stream_id bigint NOT NULL,
     "position" bigint NOT NULL,
@@ -1131,6 +1388,32 @@ ALTER TABLE ONLY rouse.messages ALTER COLUMN payload SET COMPRESSION lz4;
 COMMENT ON TABLE rouse.messages IS 'A row holds what one append brought. position counts the stream''s bytes through the end of it. A JSON array becomes its elements, joined by commas; count says how many.';
 
 COMMENT ON COLUMN rouse.messages.stamps IS 'Byte positions in payload right after "headers":{ of State Protocol messages, where a read splices in their offset.';
+
+CREATE TABLE rouse.observers (
+    id bigint NOT NULL,
+    service_id integer NOT NULL,
+    stream_id bigint NOT NULL,
+    kind text NOT NULL,
+    subscriber_url text NOT NULL COLLATE pg_catalog."C",
+    acked bigint NOT NULL,
+    behind boolean DEFAULT false NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT observers_kind_check CHECK ((kind = ANY (ARRAY['wake'::text, 'manifest'::text])))
+)
+WITH (fillfactor='70');
+
+COMMENT ON TABLE rouse.observers IS 'Cursors of the server itself over a stream, each evaluating what it reads for one entity: wakes it asked for, manifest rows it wrote.';
+
+COMMENT ON COLUMN rouse.observers.behind IS 'As consumer_streams.behind.';
+
+ALTER TABLE rouse.observers ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME rouse.observers_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 
 CREATE TABLE rouse.policies (
     name text NOT NULL COLLATE pg_catalog."C",
@@ -1226,6 +1509,8 @@ CREATE TABLE rouse.users (
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
+ALTER TABLE ONLY rouse.users REPLICA IDENTITY FULL;
+
 COMMENT ON TABLE rouse.users IS 'A person seen by an auth hook; the row is made on first sight (RFC "Minimal user auth and ownership").';
 
 ALTER TABLE ONLY rouse.audit_log
@@ -1249,14 +1534,32 @@ ALTER TABLE ONLY rouse.delivery_attempts
 ALTER TABLE ONLY rouse.entities
     ADD CONSTRAINT entities_pkey PRIMARY KEY (url, service_id);
 
+ALTER TABLE ONLY rouse.entity_attachments
+    ADD CONSTRAINT entity_attachments_pkey PRIMARY KEY (entity_url, id, service_id);
+
 ALTER TABLE ONLY rouse.entity_dispatch_state
     ADD CONSTRAINT entity_dispatch_state_pkey PRIMARY KEY (entity_url, service_id);
+
+ALTER TABLE ONLY rouse.entity_effective_permissions
+    ADD CONSTRAINT entity_effective_permissions_entity_url_key UNIQUE (entity_url, source_grant_id);
+
+ALTER TABLE ONLY rouse.entity_effective_permissions
+    ADD CONSTRAINT entity_effective_permissions_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY rouse.entity_grants
+    ADD CONSTRAINT entity_grants_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY rouse.entity_type_grants
+    ADD CONSTRAINT entity_type_grants_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY rouse.entity_types
     ADD CONSTRAINT entity_types_pkey PRIMARY KEY (service_id, name);
 
 ALTER TABLE ONLY rouse.messages
     ADD CONSTRAINT messages_pkey PRIMARY KEY (stream_id, "position");
+
+ALTER TABLE ONLY rouse.observers
+    ADD CONSTRAINT observers_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY rouse.policies
     ADD CONSTRAINT policies_pkey PRIMARY KEY (name);
@@ -1303,6 +1606,8 @@ CREATE UNIQUE INDEX consumer_claims_active_idx ON rouse.consumer_claims USING bt
 
 CREATE INDEX consumer_claims_runner_id_active_idx ON rouse.consumer_claims USING btree (runner_id) WHERE (((status)::text = 'active'::text) AND (runner_id IS NOT NULL));
 
+CREATE INDEX consumer_streams_behind_idx ON rouse.consumer_streams USING btree (consumer_id) WHERE behind;
+
 CREATE INDEX consumer_streams_stream_id_idx ON rouse.consumer_streams USING btree (stream_id);
 
 CREATE INDEX consumers_due_at_idx ON rouse.consumers USING btree (due_at) WHERE (due_at IS NOT NULL);
@@ -1312,6 +1617,22 @@ CREATE INDEX entities_created_at_idx ON rouse.entities USING btree (created_at D
 CREATE INDEX entities_created_by_idx ON rouse.entities USING btree (created_by, created_at DESC, url);
 
 CREATE INDEX entities_parent_idx ON rouse.entities USING btree (parent, service_id) WHERE (parent IS NOT NULL);
+
+CREATE INDEX entity_attachments_stream_id_idx ON rouse.entity_attachments USING btree (stream_id);
+
+CREATE INDEX entity_effective_permissions_source_grant_id_idx ON rouse.entity_effective_permissions USING btree (source_grant_id);
+
+CREATE INDEX entity_effective_permissions_subject_idx ON rouse.entity_effective_permissions USING btree (subject_value, permission, entity_url);
+
+CREATE INDEX entity_grants_entity_url_idx ON rouse.entity_grants USING btree (entity_url, service_id);
+
+CREATE INDEX entity_type_grants_entity_type_idx ON rouse.entity_type_grants USING btree (entity_type, service_id);
+
+CREATE INDEX observers_behind_idx ON rouse.observers USING btree (id) WHERE behind;
+
+CREATE INDEX observers_stream_id_idx ON rouse.observers USING btree (stream_id);
+
+CREATE INDEX observers_subscriber_url_idx ON rouse.observers USING btree (subscriber_url, service_id);
 
 CREATE INDEX runners_owner_principal_idx ON rouse.runners USING btree (owner_principal, id);
 
@@ -1341,8 +1662,17 @@ ALTER TABLE ONLY rouse.consumers
 ALTER TABLE ONLY rouse.entities
     ADD CONSTRAINT entities_service_id_fkey FOREIGN KEY (service_id) REFERENCES rouse.services(id);
 
+ALTER TABLE ONLY rouse.entity_attachments
+    ADD CONSTRAINT entity_attachments_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id);
+
+ALTER TABLE ONLY rouse.entity_effective_permissions
+    ADD CONSTRAINT entity_effective_permissions_source_grant_id_fkey FOREIGN KEY (source_grant_id) REFERENCES rouse.entity_grants(id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY rouse.entity_types
     ADD CONSTRAINT entity_types_service_id_fkey FOREIGN KEY (service_id) REFERENCES rouse.services(id);
+
+ALTER TABLE ONLY rouse.observers
+    ADD CONSTRAINT observers_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY rouse.producers
     ADD CONSTRAINT producers_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id) ON DELETE CASCADE;
@@ -1357,3 +1687,21 @@ ALTER TABLE ONLY rouse.users
     ADD CONSTRAINT users_service_id_fkey FOREIGN KEY (service_id) REFERENCES rouse.services(id);
 
 CREATE PUBLICATION rouse_notice WITH (publish = 'insert, update, delete, truncate');
+
+CREATE PUBLICATION rouse_rows WITH (publish = 'insert, update, delete, truncate');
+
+ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.consumer_claims (service_id, consumer_id, epoch, wake_id, entity_url, stream_path, runner_id, status, claimed_at, last_heartbeat_at, lease_expires_at, released_at, acked_streams, updated_at);
+
+ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.entities (service_id, url, type, status, dispatch_policy, tags, spawn_args, sandbox, parent, created_by, type_revision, inbox_schemas, state_schemas, created_at, updated_at);
+
+ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.entity_dispatch_state;
+
+ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.entity_types;
+
+ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.runner_runtime_diagnostics;
+
+ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.runners;
+
+ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.users;
+
+ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.wake_notifications (service_id, wake_id, entity_url, target_type, target_runner_id, target_webhook_url, target, runner_wake_stream, runner_wake_stream_offset, notification_public, delivery_status, claim_status, created_at, delivered_at, claimed_at, resolved_at);

@@ -63,7 +63,7 @@ func newRouter(db RouterDatabase, log *slog.Logger, m *metrics) *Router {
 func (r *Router) Notices(ctx context.Context, b feed.Batch) {
 	at := make([]store.StreamAt, 0, len(b.Notices))
 	for _, n := range b.Notices {
-		if n.Flags.Has(feed.Actionable) {
+		if n.Flags.Any(feed.Actionable | feed.Linked) {
 			at = append(at, store.StreamAt{Stream: n.Stream, Position: n.Tail})
 		}
 	}

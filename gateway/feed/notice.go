@@ -29,7 +29,14 @@ const (
 	Gone Flags = 4
 	// Created: the stream is new.
 	Created Flags = 8
+	// Linked: an append to a stream that subscriptions watch.
+	Linked Flags = 16
+	// Observed: an append to a stream that observers watch.
+	Observed Flags = 32
 )
+
+// Any reports whether one of the flags of want is set.
+func (f Flags) Any(want Flags) bool { return f&want != 0 }
 
 // Has reports whether every flag of want is set.
 func (f Flags) Has(want Flags) bool { return f&want == want }

@@ -51,9 +51,12 @@ type session struct {
 
 	conn    net.Conn
 	front   *pgproto3.Frontend
-	dec     decoder
+	dec     frames
 	began   time.Time
 	timeout time.Duration
+
+	// reached, if not nil, is told each position up to which the log is read.
+	reached func(LSN)
 
 	// received is the position up to which the log has been read completely.
 	received atomic.Uint64
@@ -84,13 +87,15 @@ func (s *session) start(pc *pgconn.PgConn) error {
 	s.began = time.Now()
 	s.ask = newSignal()
 	s.done = make(chan struct{})
-	s.dec = decoder{
-		handlers: map[string]func([]byte) error{
-			PrefixStreams: s.streams,
-			PrefixWakes:   s.dueWakes,
-		},
-		commit:  s.commit,
-		refused: s.refused,
+	if s.dec == nil {
+		s.dec = &decoder{
+			handlers: map[string]func([]byte) error{
+				PrefixStreams: s.streams,
+				PrefixWakes:   s.dueWakes,
+			},
+			commit:  s.commit,
+			refused: s.refused,
+		}
 	}
 	return nil
 }
@@ -182,7 +187,7 @@ func (s *session) data(data []byte) error {
 		}
 		// The server has sent everything before this position. Inside a
 		// transaction that position is not trusted.
-		if !s.dec.inside {
+		if !s.dec.open() {
 			s.complete(k.ServerWALEnd)
 		}
 		if k.ReplyRequested {
@@ -214,7 +219,7 @@ func (s *session) streams(content []byte) error {
 	return parseNotices(content, func(n Notice) {
 		s.metrics.notices.Inc()
 		s.hub.Publish(n.Stream, n.Tail, n.Flags)
-		if s.holder && n.Flags.Has(Actionable) {
+		if s.holder && n.Flags.Any(Actionable|Linked|Observed) {
 			s.router.add(n)
 		}
 	})
@@ -242,6 +247,9 @@ func (s *session) complete(lsn LSN) {
 	}
 	if s.holder {
 		s.router.complete(lsn)
+	}
+	if s.reached != nil {
+		s.reached(lsn)
 	}
 }
 

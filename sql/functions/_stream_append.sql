@@ -38,6 +38,7 @@ declare
     v_done     integer := 0;
     v_notice   text := '';
     v_busy     text[] := '{}';
+    v_watched  bigint[] := '{}';
     v_key      text;
     v_bytes    bigint;
     v_tail     bigint;
@@ -94,12 +95,15 @@ begin
                                      else _stream_slide(t.expires_at, t.ttl_seconds, v_now) end
               from l
              where t.id = l.id
-            returning l.ord::integer as ord, t.id, t.tail, l.bytes, l.act, t.content_type
+            returning l.ord::integer as ord, t.id, t.tail, l.bytes, l.act, t.watched, t.content_type
         loop
             v_ids[r.ord] := r.id;
             v_bases[r.ord] := r.tail - r.bytes;
             v_done := v_done + 1;
-            v_notice := v_notice || ',' || r.id || ':' || r.tail || case when r.act then ':1' else ':0' end;
+            v_notice := v_notice || ',' || r.id || ':' || r.tail || ':' || (r.act::integer + 16 * r.watched);
+            if r.watched <> 0 then
+                v_watched := v_watched || r.id;
+            end if;
             special := false; ord := r.ord; outcome := 'appended'; stream_id := r.id; tail := r.tail;
             closed := false; content_type := r.content_type;
             return next;
@@ -234,7 +238,11 @@ begin
         v_bytes := coalesce(octet_length(s_payloads[i]), 0);
         v_tail := s.tail + v_bytes;
         v_act := s_actionable[i] and s_internal[i] and s.kind = 'entity' and v_bytes > 0;
-        v_flags := case when v_act then 1 else 0 end + case when v_close then 2 else 0 end;
+        v_flags := v_act::integer + 2 * v_close::integer;
+        if s.watched <> 0 and v_bytes > 0 then
+            v_watched := v_watched || s.id;
+            v_flags := v_flags + 16 * s.watched;
+        end if;
         update streams t
            set tail = v_tail,
                actionable = case when v_act then v_tail else t.actionable end,
@@ -264,6 +272,9 @@ begin
         return next;
     end loop;
 
+    if v_watched <> '{}' then
+        perform _stream_watched(v_watched);
+    end if;
     if v_notice <> '' then
         perform pg_logical_emit_message(true, 'rouse', substr(v_notice, 2));
     end if;

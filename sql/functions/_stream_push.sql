@@ -9,19 +9,23 @@ as $$
 declare
     v_bytes bytea := convert_to(p_payload, 'UTF8');
     v_tail  bigint;
+    v_watch smallint;
 begin
     update streams s
        set tail = s.tail + octet_length(v_bytes),
            actionable = case when p_actionable then s.tail + octet_length(v_bytes) else s.actionable end,
            pending = s.pending or p_actionable
      where s.id = p_stream_id and s.closed_at is null and s.deleted_at is null and s.path is not null
-    returning s.tail into v_tail;
+    returning s.tail, s.watched into v_tail, v_watch;
     if not found then
         return null;
     end if;
     insert into messages (stream_id, position, payload, count, stamps)
     values (p_stream_id, v_tail, v_bytes, 1, case when p_payload like '{"headers":{%' then array[12] end);
-    perform _notice(p_stream_id, v_tail, case when p_actionable then 1 else 0 end);
+    if v_watch <> 0 then
+        perform _stream_watched(array[p_stream_id]);
+    end if;
+    perform _notice(p_stream_id, v_tail, p_actionable::integer + 16 * v_watch);
     return v_tail;
 end
 $$;
