@@ -15,6 +15,7 @@ import (
 type RouterDatabase interface {
 	DispatchRoute(ctx context.Context, at []store.StreamAt) ([]store.Routed, error)
 	DispatchScan(ctx context.Context, after int64, limit int) ([]store.StreamAt, error)
+	SubscriptionScan(ctx context.Context, after int64, limit int) (at []store.StreamAt, next int64, err error)
 }
 
 const (
@@ -197,8 +198,8 @@ func (r *Router) runRetries(ctx context.Context) {
 	}
 }
 
-// scan routes every idle consumer with pending work, page by page, and returns
-// how many it handed on.
+// scan routes every idle consumer with pending work, entities and then
+// subscriptions, page by page, and returns how many it handed on.
 func (r *Router) scan(ctx context.Context) (int, error) {
 	var after int64
 	total := 0
@@ -208,7 +209,7 @@ func (r *Router) scan(ctx context.Context) (int, error) {
 			return total, err
 		}
 		if len(page) == 0 {
-			return total, nil
+			break
 		}
 		after = page[len(page)-1].Stream
 		if err := r.route(ctx, page); err != nil {
@@ -216,8 +217,22 @@ func (r *Router) scan(ctx context.Context) (int, error) {
 		}
 		total += len(page)
 		if len(page) < scanPageSize {
+			break
+		}
+	}
+	for after = 0; ; {
+		page, next, err := r.db.SubscriptionScan(ctx, after, scanPageSize)
+		if err == nil && len(page) > 0 {
+			err = r.route(ctx, page)
+		}
+		if err != nil {
+			return total, err
+		}
+		total += len(page)
+		if next == 0 {
 			return total, nil
 		}
+		after = next
 	}
 }
 

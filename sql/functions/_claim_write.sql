@@ -3,8 +3,8 @@
 -- grants, heartbeats, cursors, acks, ends, and wakes where work is left. An
 -- entity that was asked to stop while it ran stops when its claim ends. Returns
 -- the wakes it has minted, for the caller to publish, or null.
--- A stream that is locked by somebody else keeps its pending flag, which is
--- only the scan's hint: nothing is waited for.
+-- An entity's stream that is locked by somebody else keeps its pending flag,
+-- which is only the scan's hint: nothing is waited for.
 create or replace function rouse._claim_write(p_verdicts rouse.claim_verdict[], p_now timestamptz) returns uuid[]
 language plpgsql
 set search_path = rouse, pg_temp
@@ -74,13 +74,15 @@ begin
               from unnest(p_verdicts) v cross join unnest(v.streams, v.positions) x (stream, position)
              where v.effect in ('ack', 'end') group by v.id, x.stream
         ), acked as (
-            update consumer_streams cs set acked = m.position
+            -- The caller holds the row locks of streams that a subscription watches: nothing is appended to them meanwhile.
+            update consumer_streams cs
+               set acked = m.position, behind = cs.behind and exists (select from streams s where s.id = any (array[cs.stream_id]) and s.tail > m.position)
               from moved m
              where cs.consumer_id = any (array[m.id]) and cs.stream_id = any (array[m.stream]) and cs.acked < m.position
         ), free as materialized (
             select s.id, m.position from moved m
              cross join lateral (select s.id from streams s
-                                  where s.id = m.stream and s.pending and s.actionable <= m.position for no key update skip locked) s
+                                  where s.id = m.stream and s.pending and s.consumer_id = m.id and s.actionable <= m.position for no key update skip locked) s
         )
         update streams s set pending = false from free f where s.id = any (array[f.id]) and s.actionable <= f.position;
     end if;

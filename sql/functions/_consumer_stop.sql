@@ -22,15 +22,17 @@ begin
         v_end.id := v_c.id;
         v_end.effect := 'end';
         v_end.status := 'failed';
-        v_end.error := 'The entity was stopped.';
+        v_end.error := case v_c.kind when 'subscription' then 'The subscription was deleted.' else 'The entity was stopped.' end;
         v_end.pending := false;
         perform _claim_write(array[v_end], p_now);
     elsif v_c.state = 'waking' then
         v_c := _wake_supersede(v_c, p_now);
     end if;
     update consumers c set state = 'stopped' where c.id = p_consumer_id;
-    update streams s set pending = false
-     where s.id in (select cs.stream_id from consumer_streams cs where cs.consumer_id = p_consumer_id) and s.pending;
+    if v_c.kind <> 'subscription' then
+        update streams s set pending = false
+         where s.id in (select cs.stream_id from consumer_streams cs where cs.consumer_id = p_consumer_id) and s.pending;
+    end if;
     update entity_dispatch_state d
        set pending_source_streams = '[]', pending_reason = null, pending_since = null, updated_at = p_now
      where d.service_id = v_c.service_id and d.entity_url = v_c.entity_url;

@@ -26,6 +26,7 @@ declare
     v_prefix bytea;
     v_count  integer;
     v_stamps integer[];
+    v_linked boolean;
     s        streams%rowtype;
     src      streams%rowtype;
     m        messages%rowtype;
@@ -152,7 +153,8 @@ begin
             insert into messages (stream_id, position, payload, count, stamps)
             values (v_id, v_tail, p_payload, p_count, p_stamps);
         end if;
-        perform _notice(v_id, v_tail, 8 + case when p_closed then 2 else 0 end);
+        v_linked := _subscription_discover(p_service, v_id, p_path, p_kind, p_owner, v_tail);
+        perform _notice(v_id, v_tail, 8 + case when p_closed then 2 else 0 end + case when v_linked and v_tail > 0 then 16 else 0 end);
         outcome := 'created'; stream_id := v_id; tail := v_tail; closed := p_closed; content_type := v_type;
         return next;
         return;

@@ -7,13 +7,16 @@
 -- notification_public is the one payload every transport carries (RFC "Wake
 -- notification shape"), without its tokens and its callback, which the gateway
 -- adds when it serves it. Each stream's offset is the tail at wake time,
--- ackedOffset is where unread work begins.
+-- ackedOffset is where unread work begins. Subscriptions among the consumers
+-- are _wake_mint_subscriptions' part; entities alone cost nothing more.
 create or replace function rouse._wake_mint(p_consumers bigint[], p_reasons text[], p_now timestamptz)
 returns table (consumer_id bigint, wake_id uuid)
 language plpgsql
 set search_path = rouse, pg_temp
 as $$
 #variable_conflict use_column
+declare
+    v_made integer;
 begin
     return query
     with made as materialized (
@@ -67,6 +70,10 @@ begin
           from made m
     )
     select m.id, m.wake_id from made m;
+    get diagnostics v_made = row_count;
+    if v_made < cardinality(p_consumers) then
+        return query select s.consumer_id, s.wake_id from _wake_mint_subscriptions(p_consumers, p_reasons, p_now) s;
+    end if;
 end
 $$;
 comment on function rouse._wake_mint(bigint[], text[], timestamptz) is 'Makes the next wake of idle consumers under their row locks.';

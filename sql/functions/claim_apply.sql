@@ -14,7 +14,8 @@
 -- not_holder (a claim token where a taker's own is needed). A lapsed claim
 -- stays lapsed, and a release ends it. Work that a release leaves
 -- gets the next wake. A release repeated for the same (wake, epoch) answers what
--- the first one answered. A refusal changes nothing else.
+-- the first one answered, but for the holder, which only the first names. A
+-- refusal changes nothing else.
 -- acks: all are applied or none. Outcomes: unknown_stream (not one of the
 -- consumer's); invalid_offset for a position below the cursor or beyond the
 -- tail; beyond the tail only after a look under the stream's lock, since the
@@ -70,7 +71,7 @@ begin
         v_now := coalesce(p_now, clock_timestamp());
         for r in
             select m.ord, m.op, m.consumer, m.wake, m.epoch, m.holder, m.runner, m.claim_id, m.trusted, m.proved, m.error, m.busy,
-                   c.id, c.service_id, c.name, c.entity_url, c.state, c.paused, c.epoch as c_epoch, c.wake_id, c.holder as c_holder,
+                   c.id, c.service_id, c.name, c.kind, c.entity_url, c.state, c.paused, c.epoch as c_epoch, c.wake_id, c.holder as c_holder,
                    c.runner_id, c.claim_id as c_claim_id, c.lease_expires_at, c.lease_ttl_ms * interval '1 ms' as ttl,
                    c.state = 'claimed' and c.lease_expires_at > v_now as live, c.state = 'claimed' and c.lease_expires_at <= v_now as lapsed,
                    e.dispatch_policy -> 'targets' -> 0 as target,
@@ -78,7 +79,12 @@ begin
                    q.owner_principal, q.admin_status, q.capacity, n.notification_public as notification,
                    a.refusal, a.streams, a.positions, a.acked,
                    -- Whether work is left once the acks are applied.
-                   case when m.op <> 'heartbeat' and c.state <> 'waking' then exists (
+                   case when m.op = 'heartbeat' or c.state = 'waking' then null
+                        when c.kind = 'subscription' then exists (
+                       select from consumer_streams cs join streams s on s.id = any (array[cs.stream_id])
+                        where cs.consumer_id = c.id and cs.behind and s.path is not null
+                          and s.tail > greatest(cs.acked, a.positions[array_position(a.streams, s.id)]))
+                        else exists (
                        select from consumer_streams cs join streams s on s.id = any (array[cs.stream_id])
                         where cs.consumer_id = c.id and s.path is not null
                           and s.actionable > greatest(cs.acked, (select max(x.position) from unnest(a.streams, a.positions) x (stream, position)
@@ -98,7 +104,8 @@ begin
                                   where m.op = 'acquire' and n.wake_id = c.wake_id limit 1) n on true
               left join lateral (
                    select (array_agg(x.refusal order by x.n) filter (where x.refusal is not null))[1] as refusal,
-                          array_agg(x.id) as streams, array_agg(x.position) as positions,
+                          -- The furthest first: a stream may be named twice.
+                          array_agg(x.id order by x.position desc) as streams, array_agg(x.position order by x.position desc) as positions,
                           jsonb_agg(jsonb_build_object('path', x.path, 'offset', _offset(x.position)) order by x.n) as acked
                      from (select i.n, s.id, '/' || ltrim(i.path, '/') as path, i.position,
                                   case when cs.acked is null then 'unknown_stream'
@@ -170,8 +177,9 @@ begin
                     v_verdicts := v_verdicts || row(r.id, 'end', null, null, null, null, null, r.pending, 'expired', c_lapsed,
                                                     r.pending and not r.paused and r.entity_status is distinct from 'stopped', r.entity_status)::claim_verdict;
                     v_changed := v_changed || r.id;
-                elsif answer.outcome = 'beyond' then
+                elsif answer.outcome = 'beyond' or answer.outcome = 'ok' and r.kind = 'subscription' and not (r.streams <@ v_looked) then
                     -- The caller may have read a position that the snapshot does not show yet: look again under the lock.
+                    -- A subscription's link is only ever written under its stream's.
                     if p_wait then
                         perform 1 from streams s where s.id = any (r.streams) order by s.id for no key update;
                     end if;
@@ -189,6 +197,7 @@ begin
                 elsif answer.outcome = 'ok' and r.op = 'release' then
                     answer.outcome := 'released';
                     answer.wake_id := r.wake;
+                    answer.holder := r.c_holder;
                     answer.entity_status := r.entity_status;
                     answer.next_wake := r.pending and not r.paused and r.entity_status is distinct from 'stopped';
                     v_verdicts := v_verdicts || row(r.id, 'end', null, null, r.streams, r.positions, r.acked, r.pending,

@@ -31,11 +31,18 @@ begin
     if v_c.wake_id is distinct from p_wake_id or v_n.resolved_at is not null then
         return 'resolved';
     end if;
+    if v_c.kind = 'subscription' then
+        update subscriptions s
+           set status = x.status, last_error = case x.status when 'failed' then left(coalesce(p_error, 'HTTP ' || p_status_code, 'refused'), 500) end
+          from (select case when p_outcome in ('accepted', 'done') then 'active' else 'failed' end as status) x
+         where s.consumer_id = v_c.id and (s.status, s.last_error) is distinct from
+               (x.status, case x.status when 'failed' then left(coalesce(p_error, 'HTTP ' || p_status_code, 'refused'), 500) end);
+    end if;
     if p_outcome = 'done' then
         select jsonb_agg(jsonb_build_object('path', e ->> 'path', 'position',
-                   greatest(ltrim(split_part(e ->> 'offset', '_', 2), '0'), '0')::bigint)) into v_acks
+                   greatest(ltrim(split_part(coalesce(e ->> 'offset', e ->> 'tail_offset'), '_', 2), '0'), '0')::bigint)) into v_acks
           from jsonb_array_elements(v_n.notification_public -> 'streams') e;
-        -- A receiver may have acked further through the callback already.
+        -- A receiver may have acked further through the callback already; what has gone is nobody's work.
         select jsonb_agg(jsonb_build_object('path', a.path, 'position', greatest(a.position, cs.acked))) into v_acks
           from jsonb_to_recordset(v_acks) as a (path text, position bigint)
           join streams s on s.service_id = p_service_id and s.path = ltrim(a.path, '/')

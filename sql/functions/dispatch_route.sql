@@ -1,12 +1,14 @@
 -- _dispatch_route, dispatch_route: what the wake router calls once for
--- everything one batch of the log touched: (stream, position) pairs of
--- actionable appends. An idle consumer with pending work gets its next wake;
--- while a wake or a claim is open only the pending offsets move (RFC "coalesce
--- duplicate wake"). Nothing is waited for but wake streams.
--- Outcomes: minted, coalesced, idle (nothing pending, stopped, paused, or not
--- an entity's stream), no_target, retry (locked by somebody else, or the append
--- is not visible to this snapshot yet: call again shortly). p_now is the chosen
--- time of a test; null reads the clock after the locks.
+-- everything one batch of the log touched: (stream, position) pairs of appends
+-- that are actionable or to a stream that subscriptions watch. An idle consumer
+-- with pending work gets its next wake; while a wake or a claim is open only the
+-- pending offsets move (RFC "coalesce duplicate wake"). Nothing is waited for but
+-- wake streams.
+-- Outcomes: minted, coalesced, idle (nothing pending, stopped, paused, or
+-- nobody's), no_target, retry (a consumer is locked by somebody else, or the
+-- append is not visible to this snapshot yet: call again shortly). Of several
+-- consumers the first in the order retry, minted, coalesced, idle speaks. p_now
+-- is the chosen time of a test; null reads the clock after the locks.
 create or replace function rouse._dispatch_route(p_streams bigint[], p_positions bigint[], p_now timestamptz)
 returns table (stream_id bigint, outcome text)
 language plpgsql
@@ -26,6 +28,8 @@ declare
     v_woken    bigint[];
     v_pushed   uuid[];     -- open wakes of push transports
     v_wakes    uuid[];
+    v_watched  bigint[];   -- streams that subscriptions watch
+    v_links    jsonb;      -- what became of their subscriptions, by stream
     v_now      timestamptz;
 begin
     select array_agg(l.id order by i.ord) into v_locked
@@ -35,12 +39,12 @@ begin
     v_now := coalesce(p_now, clock_timestamp());
 
     with at as materialized (
-        select i.id, i.ord, c.id as consumer_id, c.service_id, c.entity_url, s.path, s.tail, cs.acked,
+        select i.id, i.ord, c.id as consumer_id, c.service_id, c.entity_url, s.path, s.tail, cs.acked, s.watched & 1 = 1 and s.tail >= i.position as watched,
                case when c.state = 'waking' and c.runner_id is null then c.wake_id end as pushed,
                -- A stream created a moment ago may not be visible yet.
                case when s.id is null or s.consumer_id is not null and c.id is null then 'retry'
+                    when s.tail < i.position then 'retry'
                     when s.consumer_id is null then 'idle'
-                    when s.actionable < i.position then 'retry'
                     when s.actionable <= cs.acked or c.state = 'stopped' or c.paused or s.path is null then 'idle'
                     when c.state = 'idle' then 'mint'
                     else 'coalesced' end as outcome
@@ -57,9 +61,15 @@ begin
          where a.outcome = 'coalesced' and d.entity_url = any (array[a.entity_url]) and d.service_id = a.service_id
     )
     select array_agg(a.outcome order by a.ord), array_agg(distinct a.consumer_id) filter (where a.outcome = 'mint'),
-           array_agg(a.pushed) filter (where a.outcome = 'coalesced' and a.pushed is not null)
-      into v_outcomes, v_idle, v_pushed
+           array_agg(a.pushed) filter (where a.outcome = 'coalesced' and a.pushed is not null),
+           array_agg(a.id) filter (where a.watched)
+      into v_outcomes, v_idle, v_pushed, v_watched
       from at a;
+
+    if v_watched is not null then
+        select l.outcomes, v_idle || l.idle, v_pushed || l.pushed into v_links, v_idle, v_pushed from _dispatch_links(v_watched) l;
+        v_now := coalesce(p_now, clock_timestamp());
+    end if;
 
     if v_pushed is not null then
         -- A receiver that refused the wake for good is asked once more for each new message: the refusal may have been
@@ -88,11 +98,16 @@ begin
     end if;
     -- The first pair of a woken consumer minted its wake, the others found it.
     return query
-    select i.id, case when i.outcome <> 'mint' then i.outcome
-                      when i.consumer = any (v_untold) then 'no_target'
-                      when row_number() over (partition by i.consumer, i.outcome order by i.ord) = 1 then 'minted'
-                      else 'coalesced' end
-      from unnest(p_streams, v_outcomes, v_locked) with ordinality i (id, outcome, consumer, ord);
+    select i.id, case when v_links is null or not v_links ? i.id::text or i.own = 'retry' then i.own
+                      when v_links ->> i.id::text = 'retry' or i.own in ('idle', 'no_target') then v_links ->> i.id::text
+                      when v_links ->> i.id::text = 'minted' then 'minted'
+                      else i.own end
+      from (select i.id, i.ord, case when i.outcome <> 'mint' then i.outcome
+                              when i.consumer = any (v_untold) then 'no_target'
+                              when row_number() over (partition by i.consumer, i.outcome order by i.ord) = 1 then 'minted'
+                              else 'coalesced' end as own
+              from unnest(p_streams, v_outcomes, v_locked) with ordinality i (id, outcome, consumer, ord)) i
+     order by i.ord;
 end
 $$;
 comment on function rouse._dispatch_route(bigint[], bigint[], timestamptz) is 'dispatch_route at a chosen time, for tests.';

@@ -28,7 +28,8 @@ func TestRouteOutcomes(t *testing.T) {
 		t.Helper()
 		return one[string](r, `select outcome from rouse._dispatch_route(array[$1::bigint], array[$2::bigint], $3)`, stream, position, r.now)
 	}
-	equal(t, "a plain stream", route(plain, 5), "idle")
+	equal(t, "a plain stream", route(plain, 0), "idle")
+	equal(t, "an append to a plain stream not visible yet", route(plain, 5), "retry")
 	equal(t, "a stream not visible yet", route(999999, 5), "retry")
 	equal(t, "an append not visible yet", route(e.stream, r.tail(e)+5), "retry")
 	tail := r.push(e)
