@@ -338,55 +338,6 @@ func TestHolderGetsItsWriteTokenAgain(t *testing.T) {
 	}
 }
 
-// R2: fifty racers on two gateways, one grant, the rest lose at once.
-func TestFiftyRacers(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	services := []*claims.Service{r.svc, r.service(claims.NewTokens(r.keys))}
-	const racers, rounds = 50, 5
-	e := r.woken("/chat/a")
-	for round := range rounds {
-		var mu sync.Mutex
-		var grants []claims.Grant
-		var slowest time.Duration
-		codes := map[problem.Code]int{}
-		start := make(chan struct{})
-		var wg sync.WaitGroup
-		for i := range racers {
-			wg.Go(func() {
-				<-start
-				began := time.Now()
-				g, err := services[i%2].Acquire(t.Context(), claims.AcquireRequest{Service: 1, Wake: e.wake, Holder: kyle})
-				took := time.Since(began)
-				mu.Lock()
-				defer mu.Unlock()
-				slowest = max(slowest, took)
-				if err == nil {
-					grants = append(grants, g)
-				} else {
-					codes[problem.CodeOf(err)]++
-				}
-			})
-		}
-		close(start)
-		wg.Wait()
-		if len(grants) != 1 || codes[problem.EpochHeld] != racers-1 {
-			t.Fatalf("round %d: %d grants, %v", round, len(grants), codes)
-		}
-		t.Logf("round %d: slowest answer %v", round, slowest)
-		if slowest > 5*time.Second { // a lease is 30 s: nobody waits for it
-			t.Errorf("an answer took %v", slowest)
-		}
-		if grants[0].Epoch != int64(round+1) {
-			t.Errorf("epoch %d in round %d", grants[0].Epoch, round)
-		}
-		if _, err := r.svc.Release(t.Context(), claims.HoldRequest{Service: 1, Token: grants[0].HoldToken}, []claims.Ack{{Path: e.path, Offset: r.tail(e)}}, nil); err != nil {
-			t.Fatal(err)
-		}
-		r.wake(&e)
-	}
-}
-
 // F16: rows that somebody else holds delay nobody but their own.
 func TestHeldRowsDelayNobodyElse(t *testing.T) {
 	t.Parallel()
