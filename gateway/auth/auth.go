@@ -107,9 +107,11 @@ func ClaimToken(h http.Header) string {
 	return ""
 }
 
-// Authenticate says who the request acts as. Errors: INVALID_PRINCIPAL,
-// UNAUTHENTICATED (credentials refused), UNAUTHORIZED (none shown, or not
-// allowed to act as another), ORIGIN_FORBIDDEN, AUTH_UNAVAILABLE.
+// Authenticate says who the request acts as: whom the hooks name. The header
+// electric-principal counts without hooks' credentials in `dev`, and beside those
+// of a system principal, who acts as others. Errors: INVALID_PRINCIPAL,
+// UNAUTHENTICATED (credentials refused), UNAUTHORIZED (none shown),
+// ORIGIN_FORBIDDEN, AUTH_UNAVAILABLE.
 func (c *Chain) Authenticate(r *http.Request) (Principal, error) {
 	var named Principal
 	if vs := r.Header.Values(HeaderPrincipal); len(vs) > 1 {
@@ -137,12 +139,11 @@ func (c *Chain) Authenticate(r *http.Request) (Principal, error) {
 	case p.IsZero():
 		return Principal{}, problem.New(problem.Unauthorized, "Credentials are missing. Send Authorization: Bearer with a token of this server.").
 			WithHeader("WWW-Authenticate", "Bearer")
-	case named.IsZero() || named.Key() == p.Key():
-		return p, nil
-	case p.Trusted():
+	case p.Trusted() && !named.IsZero():
 		return named, nil
 	}
-	return Principal{}, problem.New(problem.Unauthorized, "These credentials may not act as another principal. Leave electric-principal out.")
+	// The credentials decide; a name beside them that they do not cover counts for nothing.
+	return p, nil
 }
 
 // Admit refuses a request that needs no credentials when it is another site's

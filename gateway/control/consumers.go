@@ -120,8 +120,9 @@ func (c *Control) getConsumer(ctx context.Context, in *ConsumerRef) (*consumerOu
 		return nil, problem.New(problem.NotFound, "There is no such consumer.")
 	case err != nil:
 		return nil, err
-	case !who.trusted() && (row.CreatedBy == nil || *row.CreatedBy != who.principal()) && (row.Holder == nil || *row.Holder != who.principal()):
-		return nil, problem.New(problem.Unauthorized, "Only the entity's owner and its holder may see this consumer.")
+	case who.trusted() || row.Holder != nil && *row.Holder == who.principal() || row.CreatedBy != nil && *row.CreatedBy == who.principal():
+	case row.EntityURL == nil || c.mayAll(ctx, mayRead, *row.EntityURL) != nil:
+		return nil, problem.New(problem.Unauthorized, "Only who may read the entity and its holder may see this consumer.")
 	}
 	return &consumerOutput{row}, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/rouse-run/rouse/gateway/auth"
 	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/store"
 )
@@ -65,7 +66,15 @@ type EntityRef struct {
 	ID      string `path:"id" doc:"The rest of the entity's url; it may hold slashes, escaped or not."`
 }
 
-func (in *EntityRef) url() string { return "/" + in.Type + "/" + in.ID }
+func (in *EntityRef) url() string {
+	if in.Type == principalType {
+		// Its id is a principal's key, which urls hold escaped.
+		if p, err := auth.Parse(in.ID); err == nil {
+			return p.URL()
+		}
+	}
+	return "/" + in.Type + "/" + in.ID
+}
 
 type spawnInput struct {
 	EntityRef
@@ -77,6 +86,7 @@ type spawnInput struct {
 		Sandbox            json.RawMessage   `json:"sandbox,omitempty"`
 		InitialMessage     json.RawMessage   `json:"initialMessage,omitempty" doc:"A first message's payload."`
 		InitialMessageType string            `json:"initialMessageType,omitempty"`
+		Grants             json.RawMessage   `json:"grants,omitempty" doc:"Grants on the new entity, as in POST …/grants. A child's broad ones (manage, to a kind, for descendants or children) need manage on its parent."`
 	} `nameHint:"SpawnRequest"`
 }
 
@@ -175,21 +185,16 @@ func (c *Control) registerEntities() {
 		Summary: "Remove a tag"}, routeOptions{}, append([]problem.Code{problem.NotRunning}, absent...), c.deleteTag)
 }
 
-// entity loads an entity the caller may see, or says which 404 it is.
+// entity loads an entity the caller may read, or says which 404 it is.
 func (c *Control) entity(ctx context.Context, in *EntityRef) (store.Entity, error) {
-	who := from(ctx)
-	e, err := c.cfg.Store.EntityGet(ctx, who.service, in.url())
-	if errors.Is(err, store.ErrNoRow) {
-		return e, c.absent(ctx, who.service, in.Type)
-	}
-	if err == nil && !who.Owns(e.CreatedBy) {
-		return e, errNotOwnerOf("entity")
-	}
-	return e, err
+	return c.entityFor(ctx, in, mayRead)
 }
 
 // absent tells an unknown entity from one of an unknown type.
 func (c *Control) absent(ctx context.Context, service int32, typ string) error {
+	if typ == principalType {
+		return errEntityNotFound
+	}
 	_, err := c.cfg.Store.EntityTypeGet(ctx, service, typ)
 	if errors.Is(err, store.ErrNoRow) {
 		return errUnknownType
@@ -278,8 +283,8 @@ func isObject(raw json.RawMessage) bool { return len(raw) > 0 && raw[0] == '{' }
 
 func (c *Control) spawn(ctx context.Context, in *spawnInput) (*entityTxOutput, error) {
 	who, b, url := from(ctx), &in.Body, in.url()
-	if in.Type == "principal" {
-		return nil, invalidFields(problem.Detail{Path: "path.type", Message: "is reserved"})
+	if in.Type == principalType {
+		return nil, errPrincipalEntity
 	}
 	if why := checkEntityURL(in.Type, in.ID); why != "" {
 		return nil, problem.Newf(problem.InvalidPath, "This url cannot be an entity's: %s.", why)
@@ -311,6 +316,8 @@ func (c *Control) spawn(ctx context.Context, in *spawnInput) (*entityTxOutput, e
 	if why := storable(b.Parent); why != "" {
 		details = append(details, problem.Detail{Path: "/parent", Message: why})
 	}
+	grants, bad := parseGrants("/grants", b.Grants, entityPermissions)
+	details = append(details, bad...)
 	if len(details) > 0 {
 		return nil, invalidFields(details...)
 	}
@@ -340,8 +347,8 @@ func (c *Control) spawn(ctx context.Context, in *spawnInput) (*entityTxOutput, e
 			}
 		}
 		req := store.SpawnRequest{Service: who.service, URL: url, Type: in.Type, TypeRevision: t.Revision, Principal: who.principal(),
-			System: who.trusted(), Open: c.maySpawn(who, t), Args: args, Tags: tags, Parent: b.Parent, Policy: policy, Sandbox: sandbox,
-			Created: createdEvent(in.Type, args, b.Parent), Lease: c.cfg.Lease, WakeAfter: c.cfg.WakeAfter}
+			System: who.trusted(), Open: c.cfg.OpenTypes, Args: args, Tags: tags, Parent: b.Parent, Policy: policy, Sandbox: sandbox,
+			Grants: grants, Created: createdEvent(in.Type, args, b.Parent), Lease: c.cfg.Lease, WakeAfter: c.cfg.WakeAfter}
 		if len(b.InitialMessage) > 0 {
 			m := message{Type: b.InitialMessageType, Payload: b.InitialMessage, From: who.principal(), Mode: "immediate"}
 			if err := c.checkMessage(t.InboxSchemas, m, "/initialMessage", "/initialMessageType"); err != nil {
@@ -372,11 +379,14 @@ func spawnRefusal(outcome string) error {
 	case "unknown_type":
 		return errUnknownType
 	case "type_forbidden":
-		return problem.New(problem.Unauthorized, "You may not spawn this entity type. Its registrar can.")
+		return problem.New(problem.Unauthorized, "You may not spawn this entity type. Its registrar can, and can grant it.")
 	case "parent_not_found":
 		return problem.New(problem.NotFound, "There is no such parent entity.").WithDetails(problem.Detail{Path: "/parent", Message: "does not exist"})
 	case "parent_forbidden":
-		return errNotOwnerOf("parent entity")
+		return errMayNot(maySpawn, "parent entity")
+	case "grants_forbidden":
+		return problem.New(problem.Unauthorized, "Grants this broad need the permission manage on the parent entity.").
+			WithDetails(problem.Detail{Path: "/grants", Message: "needs manage on the parent"})
 	case "parent_not_running":
 		return problem.New(problem.NotRunning, "The parent entity is stopped.")
 	case "runner_not_found":
@@ -408,12 +418,25 @@ func isoTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.00
 // stateRow makes a State Protocol message. Its headers come first and begin it,
 // so that an offset can be spliced in when it is read.
 func stateRow(operation, txid, typ, key string, value any) string {
+	return stateRowBy(nil, operation, txid, typ, key, value)
+}
+
+// rowAuthor is who wrote a row from outside the entity, in the row's headers.
+type rowAuthor struct {
+	URL  string `json:"url"`
+	Key  string `json:"key"`
+	Kind string `json:"kind"`
+	ID   string `json:"id"`
+}
+
+// stateRowBy is stateRow with the row's author, who may be nil.
+func stateRowBy(author *rowAuthor, operation, txid, typ, key string, value any) string {
 	type headers struct {
-		Operation string `json:"operation"`
-		Timestamp string `json:"timestamp,omitempty"`
-		TxID      string `json:"txid,omitempty"`
+		Operation string     `json:"operation"`
+		TxID      string     `json:"txid,omitempty"`
+		Principal *rowAuthor `json:"principal,omitempty"`
 	}
-	h := headers{Operation: operation, TxID: txid}
+	h := headers{Operation: operation, TxID: txid, Principal: author}
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
@@ -458,8 +481,11 @@ func checkTag(key, value string) string {
 	return ""
 }
 
-func (c *Control) sendSignal(ctx context.Context, in *EntityRef, signal, reason string, payload json.RawMessage) (store.SignalResult, error) {
-	if _, err := c.entity(ctx, in); err != nil {
+func (c *Control) sendSignal(ctx context.Context, in *EntityRef, permission, signal, reason string, payload json.RawMessage) (store.SignalResult, error) {
+	if in.Type == principalType {
+		return store.SignalResult{}, errPrincipalEntity
+	}
+	if _, err := c.entityFor(ctx, in, permission); err != nil {
 		return store.SignalResult{}, err
 	}
 	who := from(ctx)
@@ -476,7 +502,7 @@ func (c *Control) sendSignal(ctx context.Context, in *EntityRef, signal, reason 
 }
 
 func (c *Control) kill(ctx context.Context, in *EntityRef) (*txidOutput, error) {
-	res, err := c.sendSignal(ctx, in, "SIGKILL", "", nil)
+	res, err := c.sendSignal(ctx, in, mayDelete, "SIGKILL", "", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -486,7 +512,7 @@ func (c *Control) kill(ctx context.Context, in *EntityRef) (*txidOutput, error) 
 }
 
 func (c *Control) signal(ctx context.Context, in *signalInput) (*signalOutput, error) {
-	res, err := c.sendSignal(ctx, &in.EntityRef, in.Body.Signal, in.Body.Reason, mayBeNull(in.Body.Payload))
+	res, err := c.sendSignal(ctx, &in.EntityRef, maySignal, in.Body.Signal, in.Body.Reason, mayBeNull(in.Body.Payload))
 	if err != nil {
 		return nil, err
 	}
@@ -505,7 +531,10 @@ func (c *Control) changeTag(ctx context.Context, in *EntityRef, key string, valu
 	if why := checkTag(key, v); why != "" {
 		return nil, invalidFields(problem.Detail{Path: "/value", Message: why})
 	}
-	if _, err := c.entity(ctx, in); err != nil {
+	if in.Type == principalType {
+		return nil, errPrincipalEntity
+	}
+	if _, err := c.entityFor(ctx, in, mayWrite); err != nil {
 		return nil, err
 	}
 	who := from(ctx)

@@ -14,7 +14,7 @@ func TestEntityRoutes(t *testing.T) {
 	const at = "/_electric/entities"
 	r.refused(404, "UNKNOWN_ENTITY_TYPE", kyle, "PUT", at+"/chat/1", "")
 	r.refused(404, "UNKNOWN_ENTITY_TYPE", kyle, "GET", at+"/chat/1", "")
-	r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"chat","description":"","externally_writable_collections":{"c":{}}}`)
+	r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"chat","description":"","externally_writable_collections":{"c":{"type":"state:c"}}}`)
 	r.refused(404, "NOT_FOUND", kyle, "GET", at+"/chat/1", "")
 	if a := r.as(kyle, "HEAD", at+"/chat/1", ""); a.status != 404 {
 		t.Errorf("HEAD: %d", a.status)

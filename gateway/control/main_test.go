@@ -101,6 +101,16 @@ func (a answer) get(path string) any {
 	return v
 }
 
+// list is a body that is an array.
+func (a answer) list() []any {
+	a.t.Helper()
+	var v []any
+	if err := json.Unmarshal(a.body, &v); err != nil {
+		a.t.Fatalf("body %q: %v", a.body, err)
+	}
+	return v
+}
+
 func (a answer) str(path string) string {
 	a.t.Helper()
 	s, _ := a.get(path).(string)

@@ -151,8 +151,8 @@ func TestReservedNamesAreRefused(t *testing.T) {
 func TestUnknownRoutesAndMethods(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
-	for _, path := range []string{"/_electric", "/_electric/", "/_electric/none", "/_electric/entities/one", "/_electric/runners/a/none", "/_electric/entities/a/b/inbox/k",
-		"/_electric/entity-types/a/b/c/d", "/_electric/entities/a/b/fork"} {
+	for _, path := range []string{"/_electric", "/_electric/", "/_electric/none", "/_electric/entities/one", "/_electric/runners/a/none",
+		"/_electric/entity-types/a/b/c/d", "/_electric/entities/a/b/move"} {
 		r.refused(404, "NOT_FOUND", kyle, "GET", path, "")
 	}
 	for path, allow := range map[string]string{

@@ -6,7 +6,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -54,8 +56,12 @@ func (m message) row(now time.Time) (text, key, txid string) {
 		Position      string          `json:"position,omitempty"`
 	}{From: m.From, Payload: m.Payload, Timestamp: at, Mode: m.Mode, Status: "pending", MessageType: m.Type,
 		FromPrincipal: m.FromPrincipal, FromAgent: m.FromAgent, Position: m.Position}
-	if m.Mode == "immediate" {
+	switch {
+	case m.Mode == "immediate" || m.Mode == "steer":
 		v.Status, v.ProcessedAt = "processed", at
+	case v.Position == "":
+		// Queued messages sort by position; between two of them there is always room for another.
+		v.Position = fmt.Sprintf("%016d:a0", now.UnixMilli())
 	}
 	return stateRow("insert", txid, "inbox", key, v), key, txid
 }
@@ -113,7 +119,7 @@ func (c *Control) send(ctx context.Context, in *sendInput) (*sendOutput, error) 
 	if b.AfterMS > 0 {
 		return nil, invalidFields(problem.Detail{Path: "/afterMs", Message: "delayed sends are not served"})
 	}
-	m := message{Type: b.Type, Key: b.Key, Payload: b.Payload, From: who.principal(), Mode: b.Mode, FromPrincipal: b.FromPrincipal}
+	m := message{Type: b.Type, Key: b.Key, Payload: b.Payload, From: who.principal(), Mode: b.Mode, FromPrincipal: who.principal()}
 	if m.Mode == "" {
 		m.Mode = "immediate"
 	}
@@ -122,33 +128,18 @@ func (c *Control) send(ctx context.Context, in *sendInput) (*sendOutput, error) 
 			m.Position = string(p)
 		}
 	}
-	for at, v := range map[string]string{"/from": b.From, "/from_principal": b.FromPrincipal} {
+	for place, v := range map[string]string{"/from": b.From, "/from_principal": b.FromPrincipal} {
 		if v == "" {
 			continue
 		}
 		if p, err := auth.Parse(v); err != nil || p.Key() != who.Key() {
-			return nil, invalidFields(problem.Detail{Path: at, Message: "must be the caller's own principal"})
+			return nil, invalidFields(problem.Detail{Path: place, Message: "must be the caller's own principal"})
 		}
 	}
-	if m.FromPrincipal != "" {
-		m.FromPrincipal = who.principal()
-	}
-	url := in.url()
-	if why := storable(url); why != "" {
-		return nil, problem.Newf(problem.InvalidPath, "The path %s.", why)
-	}
-	gate, err := c.gates.Do(ctx, store.GateRequest{Service: who.service, URL: url, Type: in.Type})
-	switch {
-	case err != nil:
+	at := in.url()
+	gate, err := c.writable(ctx, &in.EntityRef)
+	if err != nil {
 		return nil, err
-	case !gate.Found && gate.TypeExists:
-		return nil, errEntityNotFound
-	case !gate.Found:
-		return nil, errUnknownType
-	case !who.Owns(gate.CreatedBy):
-		return nil, errNotOwnerOf("entity")
-	case gate.Status == "stopping" || gate.Status == "stopped" || gate.Status == "killed":
-		return nil, errNotRunning
 	}
 	if b.FromAgent != "" {
 		if m.FromAgent, err = c.provenAgent(ctx, who, b.FromAgent); err != nil {
@@ -159,40 +150,28 @@ func (c *Control) send(ctx context.Context, in *sendInput) (*sendOutput, error) 
 		return nil, err
 	}
 
-	item := store.AppendItem{Service: who.service, Path: url[1:] + "/main", Type: "application/json", Count: 1, Stamps: []int32{headersAt},
-		Internal: true, Actionable: true}
+	var producer *store.Producer
 	if idem := in.IdempotencyKey; idem != "" || m.Key != "" {
 		if idem == "" {
 			idem = m.Key
 		}
-		item.Producer = &store.Producer{ID: sendProducer(who.principal(), idem)}
-		m.TxID = uuid.NewSHA1(uuid.NameSpaceURL, []byte(item.Producer.ID+" "+who.serviceName+url)).String()
+		producer = &store.Producer{ID: sendProducer(who.principal(), idem)}
+		m.TxID = uuid.NewSHA1(uuid.NameSpaceURL, []byte(producer.ID+" "+who.serviceName+at)).String()
 		if m.Key == "" {
 			m.Key = "msg-in-" + m.TxID
 		}
 	}
 	text, key, txid := m.row(time.Now())
-	item.Payload = []byte(text)
 	if gate.Status == "paused" && m.Mode != "paused" {
 		// Resumed first: if the append fails the entity is merely awake, while
 		// the other way round it could sleep on a message.
-		if _, err := c.cfg.Store.EntityResume(ctx, who.service, url); err != nil {
+		if _, err := c.cfg.Store.EntityResume(ctx, who.service, at); err != nil {
 			return nil, err
 		}
 	}
-	// The body's memory counts until it is written, also when the client has left.
-	res, err := c.cfg.Appender.Append(context.WithoutCancel(ctx), item)
+	res, err := c.tell(ctx, at, text, true, producer)
 	if err != nil {
 		return nil, err
-	}
-	switch res.Outcome {
-	case store.Appended, store.Duplicate:
-	case store.Closed:
-		return nil, errNotRunning
-	case store.NotFound, store.Gone:
-		return nil, errEntityNotFound
-	default:
-		return nil, problem.Wrap(problem.Internal, errors.New("unexpected append outcome "+string(res.Outcome)), "The append gave an unexpected answer.")
 	}
 	out := &sendOutput{NextOffset: store.FormatOffset(res.Position)}
 	out.Body.TxID, out.Body.Key, out.Body.Offset = txid, key, out.NextOffset
@@ -215,6 +194,12 @@ func (c *Control) provenAgent(ctx context.Context, who *caller, agent string) (s
 	refused := invalidFields(problem.Detail{Path: "/from_agent", Message: "must be the caller, or an entity whose live write token is shown"})
 	if p, err := auth.Parse(agent); err == nil && p.Key() == who.Key() {
 		return p.URL(), nil
+	}
+	if u, err := url.Parse(agent); err == nil && u.Host != "" {
+		agent = u.Path // clients also name agents by their whole address
+	}
+	if who.Kind == auth.Agent && agent == "/"+who.ID {
+		return agent, nil
 	}
 	consumer, epoch, wake, err := c.cfg.Claims.VerifyWrite(who.token)
 	if who.token == "" || err != nil || storable(agent) != "" || !strings.HasPrefix(agent, "/") {

@@ -55,12 +55,18 @@ func TestSend(t *testing.T) {
 	if first := rows[0]; first["type"] != "entity_created" || first["key"] != "entity-created" || first["value"].(map[string]any)["entity_type"] != "chat" {
 		t.Errorf("first row %v", first)
 	}
-	for mode, status := range map[string]string{"queued": "pending", "steer": "pending", "paused": "pending"} {
+	for mode, pending := range map[string]bool{"queued": true, "steer": false, "paused": true} {
 		r.must(200, kyle, "POST", at, `{"payload":1,"mode":"`+mode+`"}`)
 		rows := r.rows("/chat/1")
-		if v := rows[len(rows)-1]["value"].(map[string]any); v["mode"] != mode || v["status"] != status || v["processed_at"] != nil {
+		v := rows[len(rows)-1]["value"].(map[string]any)
+		position, _ := v["position"].(string)
+		if v["mode"] != mode || (v["status"] == "pending") != pending || (v["processed_at"] == nil) != pending || (len(position) == len("0000000000000000:a0")) != pending {
 			t.Errorf("%s: %v", mode, v)
 		}
+	}
+	r.must(200, kyle, "POST", at, `{"payload":1,"mode":"queued","position":"a7"}`)
+	if rows := r.rows("/chat/1"); rows[len(rows)-1]["value"].(map[string]any)["position"] != "a7" {
+		t.Errorf("the client's position is lost: %v", rows[len(rows)-1])
 	}
 	r.must(200, kyle, "POST", at, `{"payload":null}`)
 	r.must(200, kyle, "POST", at, `{"payload":{"sku":"a"},"type":"order"}`)

@@ -3,6 +3,7 @@ package control
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"strconv"
 	"strings"
@@ -175,6 +176,22 @@ func (s *entityState) check(item *store.AppendItem) error {
 		}
 	}
 	return nil
+}
+
+// value checks the value of a row of some type, if that type is listed.
+func (s *entityState) value(typ string, raw json.RawMessage) error {
+	schema, listed := s.events[typ]
+	if !listed {
+		schema, listed = s.events[strings.TrimPrefix(typ, "state:")]
+	}
+	if !listed {
+		return nil
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return problem.New(problem.InvalidRequest, "The body is not valid JSON.")
+	}
+	return checkValue(schema, doc, "/value", "this collection")
 }
 
 func (s *entityState) message(doc any, at string) error {

@@ -124,10 +124,6 @@ func invalidFields(details ...problem.Detail) error {
 	return problem.New(problem.InvalidRequest, "The request is not valid. See errors for the places.").WithDetails(details...)
 }
 
-func errNotOwnerOf(what string) error {
-	return problem.Newf(problem.Unauthorized, "Only the owner may do this to the %s.", what)
-}
-
 // mayBeNull reads a member that clients also send as null.
 func mayBeNull(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 || string(raw) == "null" {
@@ -154,7 +150,7 @@ func (c *Control) putType(ctx context.Context, in *typePutInput) (*typeBody, err
 	}
 	t := store.EntityType{Name: b.Name, ServeEndpoint: b.ServeEndpoint, CreationSchema: mayBeNull(b.CreationSchema),
 		InboxSchemas: schemasJSON(b.InboxSchemas), StateSchemas: schemasJSON(b.StateSchemas), SlashCommands: mayBeNull(b.SlashCommands),
-		PermissionGrants: mayBeNull(b.PermissionGrants), Collections: mayBeNull(b.Collections)}
+		Collections: mayBeNull(b.Collections)}
 	if t.ServeEndpoint != "" {
 		if u, err := url.Parse(t.ServeEndpoint); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || len(t.ServeEndpoint) > 2048 {
 			return nil, invalidFields(problem.Detail{Path: "/serve_endpoint", Message: "must be an absolute http or https URL"})
@@ -188,6 +184,10 @@ func (c *Control) putType(ctx context.Context, in *typePutInput) (*typeBody, err
 	}
 	details = append(details, c.schemas.checkSchemas("/inbox_schemas", inbox)...)
 	details = append(details, c.schemas.checkSchemas("/state_schemas", state)...)
+	details = append(details, checkCollections("/externally_writable_collections", t.Collections)...)
+	var bad []problem.Detail
+	t.PermissionGrants, bad = parseGrants("/permission_grants", b.PermissionGrants, typePermissions)
+	details = append(details, bad...)
 	if len(details) > 0 {
 		return nil, invalidFields(details...)
 	}
@@ -209,7 +209,7 @@ func (c *Control) putType(ctx context.Context, in *typePutInput) (*typeBody, err
 		case err != nil:
 			return nil, err
 		case outcome == "forbidden":
-			return nil, errNotOwnerOf("entity type")
+			return nil, errMayNot(mayManage, "entity type")
 		case outcome != "gone":
 			c.states.forget()
 			return &typeBody{Body: typeOf(row)}, nil
@@ -245,39 +245,22 @@ func (c *Control) discover(ctx context.Context, at, name string) (manifest, erro
 	return m, nil
 }
 
-// maySpawn says whether the caller may spawn entities of a type.
-func (c *Control) maySpawn(who *caller, t store.EntityType) bool {
-	return c.cfg.OpenTypes || who.Owns(t.Owner) || granted(t.PermissionGrants, who)
-}
-
-// granted reads the grants that came with a registration.
-func granted(grants json.RawMessage, who *caller) bool {
-	var list []struct {
-		Kind       string `json:"subject_kind"`
-		Value      string `json:"subject_value"`
-		Permission string `json:"permission"`
-	}
-	if grants == nil || json.Unmarshal(grants, &list) != nil {
-		return false
-	}
-	for _, g := range list {
-		if g.Permission != "spawn" && g.Permission != "manage" {
-			continue
-		}
-		if g.Kind == "principal" && (g.Value == who.URL() || g.Value == who.Key()) || g.Kind == "principal_kind" && g.Value == who.Kind {
-			return true
-		}
-	}
-	return false
-}
-
 func (c *Control) listTypes(ctx context.Context, _ *typeListInput) (*typeListOutput, error) {
 	who := from(ctx)
 	rows, err := c.cfg.Store.EntityTypeList(ctx, who.service, "")
 	if err != nil {
 		return nil, err
 	}
-	rows = slices.DeleteFunc(rows, func(t store.EntityType) bool { return !c.maySpawn(who, t) })
+	if !who.trusted() && !c.cfg.OpenTypes {
+		names := make([]string, len(rows))
+		for i, t := range rows {
+			names[i] = t.Name
+		}
+		if names, err = c.cfg.Store.EntityTypeAllowed(ctx, who.service, who.principal(), maySpawn, names); err != nil {
+			return nil, err
+		}
+		rows = slices.DeleteFunc(rows, func(t store.EntityType) bool { return !slices.Contains(names, t.Name) })
+	}
 	out := &typeListOutput{Body: make([]EntityType, len(rows))}
 	for i, t := range rows {
 		out.Body[i] = typeOf(t)
@@ -295,8 +278,11 @@ func (c *Control) getType(ctx context.Context, in *typeNameInput) (*typeBody, er
 		return nil, errTypeNotFound
 	case err != nil:
 		return nil, err
-	case !c.maySpawn(who, t):
-		return nil, problem.New(problem.Unauthorized, "You may not spawn this entity type.")
+	}
+	if ok, err := c.mayType(ctx, t, maySpawn); err != nil {
+		return nil, err
+	} else if !ok {
+		return nil, errMayNot(maySpawn, "entity type")
 	}
 	return &typeBody{Body: typeOf(t)}, nil
 }
@@ -310,7 +296,7 @@ func (c *Control) deleteType(ctx context.Context, in *typeNameInput) (*noContent
 	case outcome == "not_found":
 		return nil, errTypeNotFound
 	case outcome == "forbidden":
-		return nil, errNotOwnerOf("entity type")
+		return nil, errMayNot(mayManage, "entity type")
 	}
 	c.states.forget()
 	return &noContent{}, nil
@@ -330,7 +316,7 @@ func (c *Control) patchType(ctx context.Context, in *typePatchInput) (*typeBody,
 	case outcome == "not_found":
 		return nil, errTypeNotFound
 	case outcome == "forbidden":
-		return nil, errNotOwnerOf("entity type")
+		return nil, errMayNot(mayManage, "entity type")
 	case outcome == "key_exists":
 		return nil, problem.New(problem.SchemaKeyExists, "Schemas are only added, and one of these keys exists. Leave it out, or use a new key.")
 	}

@@ -96,7 +96,7 @@ func (s *Server) compose(ctx context.Context) error {
 	})
 	s.add(part{name: "control", stop: desk.Stop})
 	room := streams.New(ctx, streams.Config{
-		Store: db, Services: services, Appender: writer, Hub: hub, Auth: caller{chain}, RequireAuth: !s.Config.Insecure, Admit: chain.Admit,
+		Store: db, Services: services, Appender: writer, Hub: hub, Auth: caller{chain}, Readers: auth.NewReaders(db), RequireAuth: !s.Config.Insecure, Admit: chain.Admit,
 		Tokens: mutex, ErrorStreams: db, AppendGate: desk.CheckAppend, WakeDecorator: mutex.DecorateWake, PublicURL: s.Config.PublicURL,
 		MaxBodyBytes: int64(s.Config.MaxBodyBytes), Bodies: bodies, LongPollTimeout: s.Config.LongPollTimeout, SSEMaxAge: s.Config.SSEMaxAge, Log: s.Log,
 	})

@@ -108,6 +108,8 @@ type SpawnRequest struct {
 	Sandbox      json.RawMessage
 	Created      string // the entity_created message
 	Message      string // the first message, or empty
+	// Grants on the new entity: [{permission, subject_kind, subject_value, …}].
+	Grants json.RawMessage
 	// Lease is how long a claim lives without a heartbeat, WakeAfter when an
 	// unclaimed wake is told again; zero means 30 s.
 	Lease, WakeAfter time.Duration
@@ -138,9 +140,9 @@ func (s *Store) EntitySpawn(ctx context.Context, r SpawnRequest) (SpawnResult, e
 	err := s.row(ctx, func(row pgx.Row) error {
 		return row.Scan(append([]any{&out.Outcome, &txid}, es.dest()...)...)
 	}, `select r.outcome, r.txid, `+entityCols("(r.entity)")+` from rouse.entity_spawn($1, $2::text, $3::text, $4, $5::text, $6, $7,
-		$8::jsonb, $9::jsonb, $10::text, $11::jsonb, $12::jsonb, $13::text, $14::text, $15, $16) r`,
+		$8::jsonb, $9::jsonb, $10::text, $11::jsonb, $12::jsonb, $13::text, $14::text, $15, $16, $17::jsonb) r`,
 		r.Service, r.URL, r.Type, r.TypeRevision, r.Principal, r.System, r.Open, jsonArg(r.Args), jsonArg(r.Tags), textArg(r.Parent),
-		jsonArg(r.Policy), jsonArg(r.Sandbox), r.Created, textArg(r.Message), millis(r.Lease), millis(r.WakeAfter))
+		jsonArg(r.Policy), jsonArg(r.Sandbox), r.Created, textArg(r.Message), millis(r.Lease), millis(r.WakeAfter), jsonArg(r.Grants))
 	out.TxID, out.Entity = num(txid), es.entity()
 	return out, err
 }
@@ -151,6 +153,32 @@ func (s *Store) EntityGet(ctx context.Context, service int32, url string) (Entit
 	err := s.row(ctx, func(row pgx.Row) error { return row.Scan(es.dest()...) },
 		`select `+entityCols("e")+` from rouse.entity_get($1, $2::text) e`, service, url)
 	return es.entity(), err
+}
+
+// EntityAccess looks an entity up and says whether the principal may do
+// permission to it; an empty principal may everything. [ErrNoRow] when there is
+// no such entity.
+func (s *Store) EntityAccess(ctx context.Context, service int32, url, principal, permission string) (e Entity, allowed bool, err error) {
+	var es entityScan
+	err = s.row(ctx, func(row pgx.Row) error { return row.Scan(append([]any{&allowed}, es.dest()...)...) },
+		`select r.allowed, `+entityCols("(r.entity)")+` from rouse.entity_access($1, $2::text, $3::text, $4::text) r`,
+		service, url, textArg(principal), permission)
+	return es.entity(), allowed, err
+}
+
+// EntityAllowed returns the urls to which the principal may do permission: it
+// created the entity, or a grant says so that has not expired.
+func (s *Store) EntityAllowed(ctx context.Context, service int32, principal, permission string, urls []string) ([]string, error) {
+	var out []string
+	err := s.rows(ctx, func(rows pgx.Rows) error {
+		var url string
+		if err := rows.Scan(&url); err != nil {
+			return err
+		}
+		out = append(out, url)
+		return nil
+	}, `select * from rouse.entity_allowed($1, $2::text, $3::text, $4::text[])`, service, principal, permission, urls)
+	return out, err
 }
 
 // EntityFilter narrows [Store.EntityList]; empty fields match all.
@@ -190,6 +218,8 @@ type GateRequest struct {
 	Service int32
 	URL     string
 	Type    string // of the url, to tell an unknown type from an unknown entity
+	// Principal is who wants to write; empty: somebody who may.
+	Principal string
 }
 
 // Gate is what a send needs to know of an entity.
@@ -197,7 +227,7 @@ type Gate struct {
 	Found          bool
 	TypeExists     bool
 	Status         string
-	CreatedBy      string
+	Allowed        bool // the principal may write
 	Type           string
 	SchemaRevision int32
 	InboxSchemas   json.RawMessage // nil: anything goes
@@ -207,22 +237,26 @@ type Gate struct {
 func (s *Store) EntityGate(ctx context.Context, reqs []GateRequest) ([]Gate, error) {
 	services := make([]int32, len(reqs))
 	urls, types := make([]string, len(reqs)), make([]string, len(reqs))
+	principals := make([]*string, len(reqs))
 	for i, r := range reqs {
 		services[i], urls[i], types[i] = r.Service, r.URL, r.Type
+		if r.Principal != "" {
+			principals[i] = &reqs[i].Principal
+		}
 	}
 	out := make([]Gate, 0, len(reqs))
 	err := s.rows(ctx, func(rows pgx.Rows) error {
-		var url, status, by, typ *string
+		var url, status, typ *string
 		var rev *int32
 		var schemas []byte
-		var known bool
-		if err := rows.Scan(&url, &status, &by, &typ, &rev, &schemas, &known); err != nil {
+		var known, allowed bool
+		if err := rows.Scan(&url, &status, &allowed, &typ, &rev, &schemas, &known); err != nil {
 			return err
 		}
-		out = append(out, Gate{Found: url != nil, TypeExists: known, Status: str(status), CreatedBy: str(by), Type: str(typ),
+		out = append(out, Gate{Found: url != nil, TypeExists: known, Status: str(status), Allowed: allowed, Type: str(typ),
 			SchemaRevision: num(rev), InboxSchemas: schemas})
 		return nil
-	}, `select * from rouse.entity_gate($1::int[], $2::text[], $3::text[])`, services, urls, types)
+	}, `select * from rouse.entity_gate($1::int[], $2::text[], $3::text[], $4::text[])`, services, urls, types, principals)
 	return out, err
 }
 

@@ -17,9 +17,10 @@ func TestEntityLookupsReadLittleAtVolume(t *testing.T) {
 		rows, most int64
 	}{
 		"one":                  {`select count(*) from rouse.entity_get(1, '/chat/77777')`, 1, 2},
-		"many gates":           {`select count(*) from rouse.entity_gate(array[1, 1, 1], array['/chat/5', '/chat/6', '/chat/none'], array['chat', 'chat', 'chat'])`, 3, 4},
+		"many gates":           {`select count(*) from rouse.entity_gate(array[1, 1, 1], array['/chat/5', '/chat/6', '/chat/none'], array['chat', 'chat', 'chat'], array['/principal/user%3Akyle', '/principal/user%3Akyle', '/principal/user%3Akyle'])`, 3, 4},
 		"many state gates":     {`select count(*) from rouse.entity_state_gate(array[1, 1, 1], array['/chat/5', '/chat/6', '/chat/none'], array['', '', ''])`, 3, 4},
 		"newest of all":        {`select count(*) from rouse.entity_list(1, null, null, null, null, null, null, null, 50)`, 50, 60},
+		"what one may":         {`select count(*) from rouse.entity_allowed(1, '/principal/user%3Akyle', 'read', array['/chat/5', '/chat/5000', '/chat/none'])`, 1, 3},
 		"a person's":           {`select count(*) from rouse.entity_list(1, '/principal/user%3Akyle', null, null, null, null, null, null, 50)`, 20, 30},
 		"made by":              {`select count(*) from rouse.entity_list(1, null, null, null, null, '/principal/user%3Akyle', null, null, 50)`, 20, 30},
 		"children":             {`select count(*) from rouse.entity_list(1, null, null, null, '/chat/0', null, null, null, 50)`, 10, 20},

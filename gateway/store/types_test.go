@@ -112,14 +112,14 @@ func TestGateMergesSchemasAndTellsTheTwo404sApart(t *testing.T) {
 	if _, _, _, err := s.EntityTypePatchSchemas(t.Context(), 1, "typed", kyle, false, json.RawMessage(`{"b":{}}`), nil); err != nil {
 		t.Fatal(err)
 	}
-	got, err := s.EntityGate(t.Context(), []GateRequest{{1, "/typed/1", "typed"}, {1, "/chat/1", "chat"}, {1, "/chat/2", "chat"}, {1, "/none/1", "none"}, {2, "/chat/1", "chat"}})
+	got, err := s.EntityGate(t.Context(), []GateRequest{{1, "/typed/1", "typed", ""}, {1, "/chat/1", "chat", mallory}, {1, "/chat/2", "chat", kyle}, {1, "/none/1", "none", kyle}, {2, "/chat/1", "chat", ""}})
 	if err != nil || len(got) != 5 {
 		t.Fatalf("%v, %v", got, err)
 	}
-	if g := got[0]; !g.Found || g.Status != "idle" || g.CreatedBy != kyle || g.SchemaRevision != 2 || string(g.InboxSchemas) != `{"a": {"type": "string"}, "b": {}}` {
+	if g := got[0]; !g.Found || g.Status != "idle" || !g.Allowed || g.SchemaRevision != 2 || string(g.InboxSchemas) != `{"a": {"type": "string"}, "b": {}}` {
 		t.Errorf("%+v", g)
 	}
-	if g := got[1]; !g.Found || g.InboxSchemas != nil {
+	if g := got[1]; !g.Found || g.Allowed || g.InboxSchemas != nil {
 		t.Errorf("%+v", g)
 	}
 	if got[2].Found || !got[2].TypeExists || got[3].Found || got[3].TypeExists || got[4].Found || got[4].TypeExists {

@@ -55,3 +55,12 @@ func (s *Store) AuditList(ctx context.Context, service int32, resource string, b
 		service, resource, beforeArg(before), int32(limit))
 	return out, err
 }
+
+// EntityPrincipal makes the entity that stands for a principal, whose stream is
+// at path; true when it is new.
+func (s *Store) EntityPrincipal(ctx context.Context, service int32, url, path, kind, id string) (bool, error) {
+	var created bool
+	err := s.row(ctx, func(row pgx.Row) error { return row.Scan(&created) },
+		`select rouse.entity_principal($1, $2::text, $3::text, $4::text, $5::text)`, service, url, path, kind, id)
+	return created, err
+}

@@ -23,6 +23,8 @@ type Config struct {
 	Hub      Hub
 	// Auth decides who may read guarded streams; nil means nobody.
 	Auth Authorizer
+	// Readers may let others than its owner read a guarded stream; nil lets nobody.
+	Readers Readers
 	// RequireAuth asks for credentials on plain streams too.
 	RequireAuth bool
 	// Admit may refuse a request that would change a stream and shows no write
@@ -220,7 +222,7 @@ func (h *Handler) caller(q *request) (Caller, error) {
 	return h.Auth.Authenticate(q.http, q.service)
 }
 
-// mayRead checks the owner of a guarded stream.
+// mayRead checks that the caller owns a guarded stream, or is let read it.
 func (h *Handler) mayRead(q *request, m *store.StreamMeta) error {
 	if m.Kind == "app" {
 		return nil
@@ -234,6 +236,13 @@ func (h *Handler) mayRead(q *request, m *store.StreamMeta) error {
 	}
 	if m.Kind == "wake" {
 		return problem.New(problem.RunnerForbidden, "The runner's wake stream can be read by its owner only.")
+	}
+	if h.Readers != nil {
+		ctx, cancel := h.call(q.http)
+		defer cancel()
+		if ok, err := h.Readers.MayRead(ctx, q.service, c.Principal, q.path.Name); ok || err != nil {
+			return err
+		}
 	}
 	return problem.New(problem.Unauthorized, "You may not read this entity's streams.")
 }

@@ -50,6 +50,11 @@ type Authorizer interface {
 	Authenticate(r *http.Request, service int32) (Caller, error)
 }
 
+// Readers says who may read streams of entities beside their owners.
+type Readers interface {
+	MayRead(ctx context.Context, service int32, principal, path string) (bool, error)
+}
+
 // WriteTokens verifies write tokens: their signature, not their currency, which
 // the append checks under the locks.
 type WriteTokens interface {

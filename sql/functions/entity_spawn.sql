@@ -5,15 +5,20 @@
 -- The effective dispatch policy (explicit, else the parent's, else the type's)
 -- is fixed here. The caller has validated the arguments against revision
 -- p_type_revision of the type. p_system bypasses ownership; p_open lets
--- everybody spawn the type, not only its registrar. p_lease_ms and p_wake_ms
--- time its claims and how long a wake waits before it is told again.
+-- everybody spawn the type, else its registrar may and whoever has a grant of
+-- spawn on it. A child needs spawn on its parent, and gets what the parent's
+-- grants say (_grant_inherit). p_grants ([…] as in _grant_add) are its own;
+-- broad ones (manage, to a kind, for descendants or children) need manage on
+-- the parent. p_lease_ms and p_wake_ms time its claims and how long a wake
+-- waits before it is told again.
 -- Outcomes: spawned, duplicate, path_taken, unknown_type, type_changed,
 -- type_forbidden, parent_not_found, parent_forbidden, parent_not_running,
--- runner_not_found, runner_forbidden.
+-- grants_forbidden, runner_not_found, runner_forbidden.
 create or replace function rouse.entity_spawn(
     p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean,
     p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb,
-    p_created text, p_message text, p_lease_ms integer default 30000, p_wake_ms integer default 30000
+    p_created text, p_message text, p_lease_ms integer default 30000, p_wake_ms integer default 30000,
+    p_grants jsonb default null
 ) returns table (outcome text, txid bigint, entity rouse.entities)
 language plpgsql
 set search_path = rouse, pg_temp
@@ -44,18 +49,28 @@ begin
     elsif v_type.revision <> p_type_revision then
         return query select 'type_changed', null::bigint, null::entities;
         return;
-    elsif not (p_system or p_open or v_type.owner_principal = p_principal) then
+    elsif not (p_system or p_open or v_type.owner_principal = p_principal
+               or _entity_type_may(p_service_id, p_type, p_principal, 'spawn', clock_timestamp())) then
         return query select 'type_forbidden', null::bigint, null::entities;
         return;
     end if;
 
     if p_parent is not null then
+        -- Grants stand still in the parent's tree until the child is in it.
+        perform _entity_root(p_service_id, p_parent, true);
         select * into v_parent from entities e where e.service_id = p_service_id and e.url = p_parent;
         if not found then
             return query select 'parent_not_found', null::bigint, null::entities;
             return;
-        elsif not (p_system or v_parent.created_by = p_principal) then
+        elsif not (p_system or v_parent.created_by = p_principal
+                   or _entity_may(p_service_id, p_parent, p_principal, 'spawn', clock_timestamp())) then
             return query select 'parent_forbidden', null::bigint, null::entities;
+            return;
+        elsif not (p_system or v_parent.created_by = p_principal or p_grants is null
+                   or _entity_may(p_service_id, p_parent, p_principal, 'manage', clock_timestamp()))
+          and exists (select from jsonb_to_recordset(p_grants) as x (permission text, subject_kind text, propagation text, copy_to_children boolean)
+                       where x.permission = 'manage' or x.subject_kind = 'principal_kind' or x.propagation = 'descendants' or x.copy_to_children) then
+            return query select 'grants_forbidden', null::bigint, null::entities;
             return;
         elsif v_parent.status in ('stopping', 'stopped', 'killed') then
             return query select 'parent_not_running', null::bigint, null::entities;
@@ -110,6 +125,7 @@ begin
             'entity', p_url, p_lease_ms, p_wake_ms, v_now)
     returning id into v_consumer;
     update streams s set consumer_id = v_consumer where s.id = v_stream;
+    perform _subscription_discover(p_service_id, v_stream, v_path || '/main', 'entity', p_principal, 0);
     perform _notice(v_stream, 0, 8);
     v_tail := _stream_push(v_stream, p_created, false);
     insert into consumer_streams (consumer_id, stream_id, acked) values (v_consumer, v_stream, v_tail);
@@ -119,6 +135,12 @@ begin
             p_principal, v_type.revision, v_type.inbox_schemas, v_type.state_schemas, v_consumer, v_now, v_now)
     returning * into v_row;
     insert into entity_dispatch_state (service_id, entity_url, updated_at) values (p_service_id, p_url, v_now);
+    if p_parent is not null then
+        perform _grant_inherit(p_service_id, p_url, p_parent, p_principal, v_now);
+    end if;
+    if p_grants is not null then
+        perform _grant_add(p_service_id, p_url, p_principal, v_now, p_grants);
+    end if;
     perform audit_add(p_service_id, p_principal, 'entity.spawn', p_url, jsonb_build_object('type', p_type));
     if p_message is not null then
         perform _stream_push(v_stream, p_message, true);
@@ -126,5 +148,5 @@ begin
     return query select 'spawned', _txid(), v_row;
 end
 $$;
-comment on function rouse.entity_spawn(integer, text, text, integer, text, boolean, boolean, jsonb, jsonb, text, jsonb, jsonb, text, text, integer, integer)
+comment on function rouse.entity_spawn(integer, text, text, integer, text, boolean, boolean, jsonb, jsonb, text, jsonb, jsonb, text, text, integer, integer, jsonb)
     is 'Makes an entity with its stream, mutex, cursor and dispatch state in one transaction.';

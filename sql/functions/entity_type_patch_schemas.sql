@@ -17,7 +17,8 @@ begin
         return query select 'not_found', null::bigint, null::text, null::entity_types;
         return;
     end if;
-    if v_row.owner_principal <> p_principal and not p_system then
+    if not (p_system or v_row.owner_principal = p_principal
+            or _entity_type_may(p_service_id, p_name, p_principal, 'manage', clock_timestamp())) then
         return query select 'forbidden', null::bigint, null::text, null::entity_types;
         return;
     end if;

@@ -1,6 +1,7 @@
 -- entity_type_put: registers or replaces an entity type. The registration
--- belongs to its first registrar; a replacement counts the revision up and
--- keeps created_at. Outcomes: created, updated, forbidden.
+-- belongs to its first registrar, who may replace it, and so may whoever has a
+-- grant of manage; a replacement counts the revision up and keeps created_at.
+-- Outcomes: created, updated, forbidden.
 create or replace function rouse.entity_type_put(
     p_service_id integer, p_name text, p_principal text, p_system boolean, p_description text,
     p_creation_schema jsonb, p_inbox_schemas jsonb, p_state_schemas jsonb, p_slash_commands jsonb,
@@ -28,7 +29,8 @@ begin
             return query select 'gone', null::bigint, null::entity_types;
             return;
         end if;
-        if v_row.owner_principal <> p_principal and not p_system then
+        if not (p_system or v_row.owner_principal = p_principal
+               or _entity_type_may(p_service_id, p_name, p_principal, 'manage', clock_timestamp())) then
             return query select 'forbidden', null::bigint, null::entity_types;
             return;
         end if;
@@ -42,6 +44,9 @@ begin
                revision = t.revision + 1, updated_at = v_now
          where t.service_id = p_service_id and t.name = p_name
         returning * into v_row;
+    end if;
+    if p_permission_grants is not null then
+        perform _grant_type_ensure(p_service_id, p_name, p_principal, p_permission_grants, clock_timestamp());
     end if;
     perform audit_add(p_service_id, p_principal, 'entity_type.put', '/entity-types/' || p_name,
         jsonb_build_object('revision', v_row.revision));
