@@ -20,6 +20,7 @@ type Database interface {
 	DeliveryDatabase
 	ClaimReap(ctx context.Context, limit int) (expired, redelivered, moved int, err error)
 	StreamPurge(ctx context.Context, limit int32) (more bool, err error)
+	SubscriptionTidy(ctx context.Context, limit int32) (more bool, err error)
 }
 
 // Config of [New]. Zero values take the defaults of decisions on record: scan
@@ -182,18 +183,24 @@ func (d *Dispatch) runReaper(ctx context.Context) {
 	}
 }
 
-// runJanitor removes the rows of deleted streams in bounded batches.
+// runJanitor removes the rows of deleted streams and subscriptions in bounded
+// batches, and finishes what an interrupted call has begun.
 func (d *Dispatch) runJanitor(ctx context.Context) {
-	const limit = 5000
 	for pause(ctx, jitter(d.cfg.JanitorPeriod)) {
-		for ctx.Err() == nil {
-			more, err := d.deps.DB.StreamPurge(ctx, limit)
-			if err != nil && ctx.Err() == nil {
-				d.deps.Log.Warn("purging deleted streams failed; trying again", "code", "PURGE_FAILED", "err", err)
-			}
-			if err != nil || !more {
-				break
-			}
+		d.drain(ctx, "purging deleted streams", "PURGE_FAILED", 5000, d.deps.DB.StreamPurge)
+		d.drain(ctx, "tidying subscriptions", "TIDY_FAILED", 500, d.deps.DB.SubscriptionTidy)
+	}
+}
+
+// drain takes steps until there is nothing more to do.
+func (d *Dispatch) drain(ctx context.Context, what, code string, limit int32, step func(context.Context, int32) (bool, error)) {
+	for ctx.Err() == nil {
+		more, err := step(ctx, limit)
+		if err != nil && ctx.Err() == nil {
+			d.deps.Log.Warn(what+" failed; trying again", "code", code, "err", err)
+		}
+		if err != nil || !more {
+			return
 		}
 	}
 }
