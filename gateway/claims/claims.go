@@ -20,10 +20,12 @@ import (
 // servers whose clients look for other words.
 type Wire int
 
-// The wires.
+// The wires: the RFC's routes, those of the ecosystem's agents server, and the
+// subscription routes of its streams.
 const (
 	RFC Wire = iota
 	Peer
+	Subscriptions
 )
 
 // ErrNoWork and ErrStopped are matched by code and kept apart from it, since
@@ -48,6 +50,7 @@ type Config struct {
 
 // Service runs the calls of the mutex.
 type Service struct {
+	db     Database
 	tokens *Tokens
 	public string
 	group  *groupcommit.Group[store.ClaimOp, store.ClaimAnswer]
@@ -59,7 +62,7 @@ func New(ctx context.Context, db Database, tokens *Tokens, cfg Config) *Service 
 		cfg.MaxBatch = 128
 	}
 	return &Service{
-		tokens: tokens, public: strings.TrimRight(cfg.PublicURL, "/"),
+		db: db, tokens: tokens, public: strings.TrimRight(cfg.PublicURL, "/"),
 		group: groupcommit.New(ctx, groupcommit.Config[store.ClaimOp, store.ClaimAnswer]{
 			Run: func(ctx context.Context, wait bool, ops []store.ClaimOp) ([]groupcommit.Answer[store.ClaimAnswer], error) {
 				got, err := db.ClaimApply(ctx, ops, wait)
@@ -281,17 +284,25 @@ func (s *Service) Release(ctx context.Context, r HoldRequest, acks []Ack, failur
 	if err != nil {
 		return Released{}, err
 	}
-	if failure != nil && len(*failure) > 1000 {
-		cut := strings.ToValidUTF8((*failure)[:1000], "")
-		failure = &cut
-	}
-	a, err := s.hold(ctx, r, store.ClaimOp{Op: "release", Acks: at, Error: failure})
+	a, err := s.hold(ctx, r, store.ClaimOp{Op: "release", Acks: at, Error: cutFailure(failure)})
 	return Released{ConsumerID: a.ConsumerName, Epoch: a.Epoch, NextWake: a.NextWake}, err
 }
 
+// cutFailure bounds what is kept of a failure's text.
+func cutFailure(failure *string) *string {
+	if failure == nil || len(*failure) <= 1000 {
+		return failure
+	}
+	cut := strings.ToValidUTF8((*failure)[:1000], "")
+	return &cut
+}
+
+// maxAcks bounds the streams that one call acks.
+const maxAcks = 1000
+
 func positions(acks []Ack) ([]store.ClaimAck, error) {
-	if len(acks) > 100 {
-		return nil, problem.New(problem.InvalidRequest, "A call acks at most 100 streams.")
+	if len(acks) > maxAcks {
+		return nil, problem.Newf(problem.InvalidRequest, "A call acks at most %d streams.", maxAcks)
 	}
 	out := make([]store.ClaimAck, len(acks))
 	for i, a := range acks {
@@ -307,6 +318,9 @@ func positions(acks []Ack) ([]store.ClaimAck, error) {
 
 // refusal gives a mutex outcome its code on the route's wire.
 func refusal(w Wire, a store.ClaimAnswer) error {
+	if w == Subscriptions {
+		return subscriptionRefusal(a)
+	}
 	pick := func(rfc, peer problem.Code, text string) error {
 		code := rfc
 		if w == Peer {
@@ -366,7 +380,17 @@ func refusal(w Wire, a store.ClaimAnswer) error {
 
 // Callback is the absolute URL a wake is claimed at.
 func (s *Service) Callback(service, wakeID string) string {
-	u := s.public + "/_electric/wake-callbacks/" + wakeID
+	return s.absolute(service, "/_electric/wake-callbacks/"+wakeID)
+}
+
+// SubscriptionCallback is the absolute URL at which a receiver of a
+// subscription's wakes answers; mount is where the subscription was made.
+func (s *Service) SubscriptionCallback(service, mount, subscription string) string {
+	return s.absolute(service, mount+"/__ds/subscriptions/"+url.PathEscape(subscription)+"/callback")
+}
+
+func (s *Service) absolute(service, path string) string {
+	u := s.public + path
 	if service != "" && service != "default" {
 		u += "?service=" + url.QueryEscape(service)
 	}
@@ -374,19 +398,38 @@ func (s *Service) Callback(service, wakeID string) string {
 }
 
 // Notify completes a redacted notification for its receiver: the callback and
-// the given claim token, which are stored nowhere.
+// the given claim token, which are stored nowhere, and who made the entity.
 func (s *Service) Notify(service string, notification json.RawMessage, claimToken string) (json.RawMessage, error) {
 	var n struct {
 		WakeID string `json:"wakeId"`
+		Entity struct {
+			CreatedBy string `json:"createdBy"`
+		} `json:"entity"`
 	}
 	if err := json.Unmarshal(notification, &n); err != nil {
 		return nil, err
 	}
+	if p, ok := principal(n.Entity.CreatedBy); ok {
+		return s.complete(service, notification, n.WakeID, claimToken, p)
+	}
 	return s.complete(service, notification, n.WakeID, claimToken)
 }
 
-func (s *Service) complete(service string, notification json.RawMessage, wakeID, claimToken string) (json.RawMessage, error) {
-	return With(notification, Member{"callback", Text(s.Callback(service, wakeID))}, Member{"claimToken", Text(claimToken)})
+// principal is the member that says in parts who made the entity: its handler
+// acts as that. creator is a principal URL.
+func principal(creator string) (Member, bool) {
+	escaped, ok := strings.CutPrefix(creator, "/principal/")
+	key, err := url.PathUnescape(escaped)
+	kind, id, two := strings.Cut(key, ":")
+	if !ok || err != nil || !two {
+		return Member{}, false
+	}
+	raw, err := json.Marshal(map[string]string{"url": creator, "key": key, "kind": kind, "id": id})
+	return Member{"principal", raw}, err == nil
+}
+
+func (s *Service) complete(service string, notification json.RawMessage, wakeID, claimToken string, more ...Member) (json.RawMessage, error) {
+	return With(notification, append(more, Member{"callback", Text(s.Callback(service, wakeID))}, Member{"claimToken", Text(claimToken)})...)
 }
 
 // ClaimToken is the token that travels with a wake; the wake alone finds its

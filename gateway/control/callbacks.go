@@ -11,7 +11,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/google/uuid"
 
-	"github.com/rouse-run/rouse/gateway/auth"
 	"github.com/rouse-run/rouse/gateway/claims"
 	"github.com/rouse-run/rouse/gateway/problem"
 )
@@ -72,29 +71,15 @@ func (Notification) Schema(r huma.Registry) *huma.Schema {
 	return named(r, reflect.TypeFor[notificationDoc](), "WakeNotification")
 }
 
-// notification completes what a grant answers: its secrets, what is left of
-// the lease, and whose entity it is.
+// notification completes what a grant answers: its secrets and what is left of
+// the lease.
 func (c *Control) notification(who *caller, g claims.Grant) (*Notification, error) {
 	full, err := c.cfg.Claims.Notify(who.serviceName, g.Notification, g.HoldToken)
 	if err != nil {
 		return nil, err
 	}
-	more := []claims.Member{{Name: "writeToken", Value: claims.Text(g.WriteToken)}, {Name: "lease_ms", Value: strconv.AppendInt(nil, g.Lease.Milliseconds(), 10)}}
-	var n struct {
-		Entity struct {
-			CreatedBy string `json:"createdBy"`
-		} `json:"entity"`
-	}
-	if json.Unmarshal(g.Notification, &n) == nil && n.Entity.CreatedBy != "" {
-		if p, err := auth.Parse(n.Entity.CreatedBy); err == nil {
-			principal, err := json.Marshal(map[string]string{"url": p.URL(), "key": p.Key(), "kind": p.Kind, "id": p.ID})
-			if err != nil {
-				return nil, err
-			}
-			more = append(more, claims.Member{Name: "principal", Value: principal})
-		}
-	}
-	raw, err := claims.With(full, more...)
+	raw, err := claims.With(full, claims.Member{Name: "writeToken", Value: claims.Text(g.WriteToken)},
+		claims.Member{Name: "lease_ms", Value: strconv.AppendInt(nil, g.Lease.Milliseconds(), 10)})
 	return &Notification{raw: raw}, err
 }
 

@@ -139,6 +139,7 @@ func New(ctx context.Context, cfg Config) *Control {
 	c.registerRunners()
 	c.registerCallbacks()
 	c.registerConsumers()
+	c.registerWakes()
 	c.registerServices()
 	c.describeStreams()
 	describeJSON(c.api.OpenAPI().Components.Schemas)

@@ -202,7 +202,7 @@ func TestWorkerDiesAndTheWakeIsSentAgain(t *testing.T) {
 	r.push("/chat/hook")
 	r.exec(`select rouse.dispatch_route(array[id], array[actionable]) from rouse.streams where path = 'chat/hook/main'`)
 	// The first worker takes it and is never heard of again.
-	lent, err := r.st.DeliveryTake(t.Context(), 10)
+	lent, _, err := r.st.DeliveryLend(t.Context(), 10, 10, nil)
 	if err != nil || len(lent) != 1 {
 		t.Fatalf("%v %v", lent, err)
 	}

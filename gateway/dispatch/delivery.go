@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 
 // DeliveryDatabase is what the delivery worker needs of the store.
 type DeliveryDatabase interface {
-	DeliveryTake(ctx context.Context, limit int) ([]store.DueDelivery, error)
+	DeliveryLend(ctx context.Context, limit, each int, room map[string]int) (due []store.DueDelivery, more bool, err error)
 	DeliveryResult(ctx context.Context, d store.DueDelivery, outcome string, retryAfter time.Duration, status int, errText string) (string, error)
 }
 
@@ -22,13 +23,15 @@ type DeliveryDatabase interface {
 type Notifier interface {
 	ClaimToken(service int32, epoch int64, wake string) string
 	Callback(service, wakeID string) string
+	SubscriptionCallback(service, mount, subscription string) string
 	Notify(service string, notification json.RawMessage, claimToken string) (json.RawMessage, error)
 }
 
 const (
-	deliverySlots = 256
-	deliveryPoll  = time.Second
-	resultTries   = 5
+	// deliveryPage bounds what one call of the database lends.
+	deliveryPage = 64
+	deliveryPoll = time.Second
+	resultTries  = 5
 )
 
 // Delivery hands due wakes to push transports. A wake is lent by the database
@@ -40,7 +43,7 @@ type Delivery struct {
 	log        *slog.Logger
 	metrics    *metrics
 	now        chan struct{}
-	slots      chan struct{}
+	receivers  *receivers
 	wg         sync.WaitGroup
 }
 
@@ -48,7 +51,7 @@ var _ feed.DeliverySink = (*Delivery)(nil)
 
 func newDelivery(db DeliveryDatabase, n Notifier, ts []contract.Transport, log *slog.Logger, m *metrics) *Delivery {
 	d := &Delivery{db: db, notify: n, transports: map[string]contract.Transport{}, log: log, metrics: m,
-		now: make(chan struct{}, 1), slots: make(chan struct{}, deliverySlots)}
+		now: make(chan struct{}, 1), receivers: newReceivers()}
 	for _, t := range ts {
 		d.transports[t.Type()] = t
 	}
@@ -80,11 +83,11 @@ func (d *Delivery) run(ctx context.Context) {
 
 func (d *Delivery) drain(ctx context.Context) {
 	for ctx.Err() == nil {
-		free := min(cap(d.slots)-len(d.slots), 64)
-		if free == 0 {
+		slots, each, room := d.receivers.free()
+		if slots == 0 {
 			return // a finished delivery pokes again
 		}
-		due, err := d.db.DeliveryTake(ctx, free)
+		due, more, err := d.db.DeliveryLend(ctx, min(slots, deliveryPage), each, room)
 		if err != nil {
 			if ctx.Err() == nil {
 				d.log.Warn("due wakes could not be taken; trying again", "code", "DELIVERY_TAKE_FAILED", "err", err)
@@ -92,16 +95,15 @@ func (d *Delivery) drain(ctx context.Context) {
 			return
 		}
 		for _, w := range due {
-			d.slots <- struct{}{}
+			d.receivers.begin(w.Receiver)
 			d.wg.Add(1)
 			go func() {
 				defer d.wg.Done()
 				d.send(ctx, w)
-				<-d.slots
 				poke(d.now)
 			}()
 		}
-		if len(due) < free {
+		if !more {
 			return
 		}
 	}
@@ -110,6 +112,7 @@ func (d *Delivery) drain(ctx context.Context) {
 func (d *Delivery) send(ctx context.Context, w store.DueDelivery) {
 	start := time.Now()
 	r := d.deliver(ctx, w)
+	d.receivers.end(w.Receiver, r.Outcome, time.Since(start))
 	d.metrics.deliveries.WithLabelValues(string(r.Outcome)).Inc()
 	d.metrics.deliverySeconds.Observe(time.Since(start).Seconds())
 	// The answer is in hand, so it is recorded even while the gateway drains.
@@ -133,10 +136,7 @@ func (d *Delivery) send(ctx context.Context, w store.DueDelivery) {
 }
 
 func (d *Delivery) deliver(ctx context.Context, w store.DueDelivery) contract.Result {
-	var target struct {
-		Type           string `json:"type"`
-		SubscriptionID string `json:"subscription_id"`
-	}
+	var target dispatchTarget
 	if err := json.Unmarshal(w.Target, &target); err != nil {
 		return contract.Result{Outcome: contract.Permanent, Error: "the stored target cannot be read"}
 	}
@@ -144,7 +144,7 @@ func (d *Delivery) deliver(ctx context.Context, w store.DueDelivery) contract.Re
 	if t == nil {
 		return contract.Result{Outcome: contract.Retry, Error: "no transport of type " + target.Type + " is configured"}
 	}
-	body, err := d.payload(w, target.SubscriptionID)
+	body, err := d.payload(w, target)
 	if err != nil {
 		return contract.Result{Outcome: contract.Permanent, Error: "the notification cannot be made"}
 	}
@@ -159,28 +159,45 @@ func (d *Delivery) deliver(ctx context.Context, w store.DueDelivery) contract.Re
 	return t.Deliver(dctx, contract.Delivery{WakeID: w.WakeID, Service: w.ServiceName, Attempt: w.Attempt, Target: w.Target, Notification: body})
 }
 
+// dispatchTarget is what is read of a target here.
+type dispatchTarget struct {
+	Type           string `json:"type"`
+	SubscriptionID string `json:"subscription_id"`
+	// Mount is where a subscription was made: its URLs lie below it.
+	Mount string `json:"mount"`
+}
+
+// ofSubscription begins the names of subscriptions' consumers. The target does
+// not tell them apart: an entity's is written by its owner.
+const ofSubscription = "s_"
+
 // payload is the WakeNotification plus the names that subscription webhooks of
-// the ecosystem look for.
-func (d *Delivery) payload(w store.DueDelivery, subscription string) (json.RawMessage, error) {
+// the ecosystem look for. What the notification holds is passed on as it is
+// stored.
+func (d *Delivery) payload(w store.DueDelivery, target dispatchTarget) (json.RawMessage, error) {
 	token := d.notify.ClaimToken(w.Service, w.Epoch, w.WakeID)
 	full, err := d.notify.Notify(w.ServiceName, w.Notification, token)
 	if err != nil {
 		return nil, err
 	}
-	var m map[string]any
+	var m map[string]json.RawMessage
 	if err := json.Unmarshal(full, &m); err != nil {
 		return nil, err
 	}
-	if subscription == "" {
-		subscription = w.ConsumerName
+	callback := d.notify.Callback(w.ServiceName, w.WakeID)
+	if strings.HasPrefix(w.ConsumerName, ofSubscription) {
+		callback = d.notify.SubscriptionCallback(w.ServiceName, target.Mount, target.SubscriptionID)
+	} else if target.SubscriptionID == "" {
+		target.SubscriptionID = w.ConsumerName
 	}
-	m["subscription_id"] = subscription
-	m["wake_id"] = w.WakeID
-	m["generation"] = w.Epoch
-	m["callback_url"] = d.notify.Callback(w.ServiceName, w.WakeID)
-	m["callback_token"] = token
-	if m["triggerEvent"] == "message_received" {
-		m["triggerEvent"] = "inbox"
+	for name, value := range map[string]any{"subscription_id": target.SubscriptionID, "wake_id": w.WakeID, "generation": w.Epoch,
+		"callback_url": callback, "callback_token": token} {
+		if m[name], err = json.Marshal(value); err != nil {
+			return nil, err
+		}
+	}
+	if string(m["triggerEvent"]) == `"message_received"` {
+		m["triggerEvent"] = json.RawMessage(`"inbox"`)
 	}
 	return json.Marshal(m)
 }

@@ -28,11 +28,14 @@ type fakeDB struct {
 	taken   int
 	results []string
 
-	route  func(n int, at []store.StreamAt) ([]store.Routed, error)
-	scan   func(n int, after int64, limit int) ([]store.StreamAt, error)
-	reap   func(n int) (int, int, int, error)
-	take   func(n, limit int) ([]store.DueDelivery, error)
-	result func(n int, d store.DueDelivery, outcome string) (string, error)
+	route func(n int, at []store.StreamAt) ([]store.Routed, error)
+	scan  func(n int, after int64, limit int) ([]store.StreamAt, error)
+	reap  func(n int) (int, int, int, error)
+
+	subscriptions func(after int64, limit int) ([]store.StreamAt, int64, error)
+	take          func(n, limit int) ([]store.DueDelivery, error)
+	lend          func(limit, each int, room map[string]int) ([]store.DueDelivery, bool) // instead of take
+	result        func(n int, d store.DueDelivery, outcome string) (string, error)
 }
 
 func (f *fakeDB) DispatchRoute(_ context.Context, at []store.StreamAt) ([]store.Routed, error) {
@@ -65,6 +68,15 @@ func (f *fakeDB) DispatchScan(_ context.Context, after int64, limit int) ([]stor
 	return nil, nil
 }
 
+func (f *fakeDB) SubscriptionScan(_ context.Context, after int64, limit int) ([]store.StreamAt, int64, error) {
+	if f.subscriptions != nil {
+		return f.subscriptions(after, limit)
+	}
+	return nil, 0, nil
+}
+
+func (f *fakeDB) SubscriptionTidy(context.Context, int32) (bool, error) { return false, nil }
+
 func (f *fakeDB) ClaimReap(context.Context, int) (int, int, int, error) {
 	f.mu.Lock()
 	f.reaps++
@@ -83,15 +95,20 @@ func (f *fakeDB) StreamPurge(context.Context, int32) (bool, error) {
 	return f.purges < 5, nil
 }
 
-func (f *fakeDB) DeliveryTake(_ context.Context, limit int) ([]store.DueDelivery, error) {
+func (f *fakeDB) DeliveryLend(_ context.Context, limit, each int, room map[string]int) ([]store.DueDelivery, bool, error) {
 	f.mu.Lock()
 	f.taken++
 	n := f.taken
 	f.mu.Unlock()
-	if f.take != nil {
-		return f.take(n, limit)
+	if f.lend != nil {
+		due, more := f.lend(limit, each, room)
+		return due, more, nil
 	}
-	return nil, nil
+	if f.take != nil {
+		due, err := f.take(n, limit)
+		return due, len(due) == limit, err
+	}
+	return nil, false, nil
 }
 
 func (f *fakeDB) DeliveryResult(_ context.Context, d store.DueDelivery, outcome string, _ time.Duration, _ int, _ string) (string, error) {
@@ -118,13 +135,16 @@ func (fakeNotifier) ClaimToken(int32, int64, string) string { return "rouse_ct_t
 func (fakeNotifier) Callback(service, wake string) string {
 	return "https://rouse.example/" + service + "/" + wake
 }
+func (fakeNotifier) SubscriptionCallback(service, mount, subscription string) string {
+	return "https://rouse.example" + mount + "/" + service + "/" + subscription
+}
 func (f fakeNotifier) Notify(service string, n json.RawMessage, token string) (json.RawMessage, error) {
-	var m map[string]any
+	var m map[string]json.RawMessage
 	if err := json.Unmarshal(n, &m); err != nil {
 		return nil, err
 	}
-	m["claimToken"] = token
-	m["callback"] = f.Callback(service, "x")
+	m["claimToken"] = json.RawMessage(`"` + token + `"`)
+	m["callback"] = json.RawMessage(`"` + f.Callback(service, "x") + `"`)
 	return json.Marshal(m)
 }
 

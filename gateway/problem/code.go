@@ -29,6 +29,8 @@ const (
 	InvalidPrincipal       Code = "INVALID_PRINCIPAL"
 	InvalidTarget          Code = "INVALID_TARGET"
 	WebhookURLRejected     Code = "WEBHOOK_URL_REJECTED"
+	InvalidWhere           Code = "INVALID_WHERE"
+	TableNotAllowed        Code = "TABLE_NOT_ALLOWED"
 	Unauthenticated        Code = "UNAUTHENTICATED"
 	Unauthorized           Code = "UNAUTHORIZED"
 	ClaimTokenInvalid      Code = "CLAIM_TOKEN_INVALID"
@@ -61,6 +63,10 @@ const (
 	NoPendingWork          Code = "NO_PENDING_WORK"
 	Fenced                 Code = "FENCED"
 	InvalidOffset          Code = "INVALID_OFFSET"
+	SubscriptionNotFound   Code = "SUBSCRIPTION_NOT_FOUND"
+	SubscriptionExists     Code = "SUBSCRIPTION_ALREADY_EXISTS"
+	TokenInvalid           Code = "TOKEN_INVALID"
+	WakeResolved           Code = "WAKE_RESOLVED"
 	RunnerFull             Code = "RUNNER_FULL"
 	RunnerExists           Code = "RUNNER_EXISTS"
 	RunnerDisabled         Code = "RUNNER_DISABLED"
@@ -94,12 +100,14 @@ var table = map[Code]Info{
 	InvalidPrincipal:       {400, "The principal is malformed", false, 0},
 	InvalidTarget:          {400, "The dispatch target is not valid", false, 0},
 	WebhookURLRejected:     {400, "The webhook address is not allowed", false, 0},
+	InvalidWhere:           {400, "The where clause is not valid", false, 0},
 	Unauthenticated:        {401, "Credentials are missing or not valid", false, 0},
 	Unauthorized:           {401, "The caller may not do this", false, 0},
 	ClaimTokenInvalid:      {401, "The claim token is not valid", false, 0},
 	Forbidden:              {403, "The caller may not do this", false, 0},
 	RunnerForbidden:        {403, "The runner belongs to somebody else", false, 0},
 	OriginForbidden:        {403, "The gateway does not serve other sites", false, 0},
+	TableNotAllowed:        {403, "The table cannot be synced", false, 0},
 	PathReserved:           {403, "The path is reserved", false, 0},
 	ProducerFenced:         {403, "A newer producer epoch exists", false, 0},
 	NotFound:               {404, "Not found", false, 0},
@@ -126,6 +134,10 @@ var table = map[Code]Info{
 	NoPendingWork:          {409, "There is no pending work", true, 0},
 	Fenced:                 {409, "A newer generation exists", false, 0},
 	InvalidOffset:          {409, "The acknowledged offset is out of range", false, 0},
+	SubscriptionNotFound:   {404, "The subscription does not exist", false, 0},
+	SubscriptionExists:     {409, "The subscription exists with another configuration", false, 0},
+	TokenInvalid:           {401, "The token is not valid for this wake", false, 0},
+	WakeResolved:           {409, "The wake is over", false, 0},
 	RunnerFull:             {409, "The runner's capacity is used up", true, time.Second},
 	RunnerExists:           {409, "The runner id is taken", false, 0},
 	RunnerDisabled:         {409, "The runner is disabled", false, 0},

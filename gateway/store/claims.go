@@ -148,24 +148,34 @@ type DueDelivery struct {
 	Notification json.RawMessage
 	// Lease is how long the loan lasts: afterwards the wake is due again.
 	Lease time.Duration
+	// Receiver is what shares its fate with others: a webhook's host and port.
+	Receiver string
 }
 
-// DeliveryTake lends at most limit due wakes to the caller.
-func (s *Store) DeliveryTake(ctx context.Context, limit int) ([]DueDelivery, error) {
-	var out []DueDelivery
-	err := s.rows(ctx, func(r pgx.Rows) error {
+// DeliveryLend lends due wakes to the caller: it looks at limit at most and
+// lends a receiver's up to its room, each for receivers that room does not have.
+// more says that there may be others for receivers that have room left.
+func (s *Store) DeliveryLend(ctx context.Context, limit, each int, room map[string]int) (due []DueDelivery, more bool, err error) {
+	if room == nil {
+		room = map[string]int{}
+	}
+	text, err := json.Marshal(room)
+	if err != nil {
+		return nil, false, err
+	}
+	err = s.rows(ctx, func(r pgx.Rows) error {
 		var d DueDelivery
 		var ms int64
 		if err := r.Scan(&d.Service, &d.ServiceName, &d.WakeID, &d.ConsumerID, &d.ConsumerName, &d.Epoch, &d.Attempt,
-			&d.Target, &d.Notification, &ms); err != nil {
+			&d.Target, &d.Notification, &ms, &d.Receiver, &more); err != nil {
 			return err
 		}
 		d.Lease = time.Duration(ms) * time.Millisecond
-		out = append(out, d)
+		due = append(due, d)
 		return nil
-	}, `select service_id, service_name, wake_id::text, consumer_id, consumer_name, epoch, attempt, target, notification, lease_ms::bigint
-	      from rouse.delivery_take($1)`, limit)
-	return out, err
+	}, `select service_id, service_name, wake_id::text, consumer_id, consumer_name, epoch, attempt, target, notification, lease_ms::bigint, receiver, more
+	      from rouse.delivery_lend($1, $2, $3::jsonb)`, limit, each, string(text))
+	return due, more, err
 }
 
 // DeliveryResult records how an attempt ended and returns what became of the

@@ -3,6 +3,7 @@
 package webhook
 
 import (
+	"context"
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,13 +20,23 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/rouse-run/rouse/gateway/cli"
 	"github.com/rouse-run/rouse/gateway/config"
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 	"github.com/rouse-run/rouse/gateway/e2e/wire"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// asRouse makes this test binary the rouse binary, for a gateway that can be
+// killed.
+const asRouse = "ROUSE_TEST_BINARY"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asRouse) != "" {
+		os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ()}))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // notification is what a receiver uses of a wake.
 type notification struct {
