@@ -91,9 +91,10 @@ var never = map[string][]string{
 	// The dispatcher reaches the world through the Transport interface only.
 	"gateway/dispatch": {"net/http", module + "transports", module + "authhooks", module + "gateway/streams", module + "gateway/control", module + "gateway/auth"},
 	// The HTTP rooms do not know each other, nor what starts them.
-	"gateway/streams": {module + "gateway/control", module + "gateway/dispatch", module + "gateway/config", module + "transports", module + "authhooks"},
-	"gateway/control": {module + "gateway/streams", module + "gateway/dispatch", module + "gateway/config", module + "transports", module + "authhooks"},
-	"gateway/shape":   {module + "gateway/streams", module + "gateway/control", module + "gateway/dispatch", module + "gateway/config"},
+	"gateway/streams":       {module + "gateway/control", module + "gateway/dispatch", module + "gateway/config", module + "transports", module + "authhooks"},
+	"gateway/control":       {module + "gateway/streams", module + "gateway/dispatch", module + "gateway/config", module + "transports", module + "authhooks"},
+	"gateway/subscriptions": {module + "gateway/streams", module + "gateway/control", module + "gateway/dispatch", module + "gateway/config", module + "transports", module + "authhooks"},
+	"gateway/shape":         {module + "gateway/streams", module + "gateway/control", module + "gateway/dispatch", module + "gateway/config"},
 	// An author's build stays small.
 	"plugins":    {module + "gateway", module + "transports", module + "authhooks"},
 	"transports": {module + "gateway", module + "authhooks"},

@@ -24,20 +24,22 @@ type Streams struct {
 
 // root is the command line. Each command has a file of its own.
 type root struct {
-	Dev     devCmd     `cmd:"" help:"Run a gateway and a Postgres of its own, with nothing to set up."`
-	Demo    demoCmd    `cmd:"" help:"Play the story: a phone, a laptop, a laptop that dies, and one that goes on."`
-	Serve   serveCmd   `cmd:"" help:"Run a gateway on an existing Postgres."`
-	Migrate migrateCmd `cmd:"" help:"Bring a database up to date, or say where it stands."`
-	Stream  streamCmd  `cmd:"" help:"Streams: create, append, read, tail, close, fork."`
-	Entity  entityCmd  `cmd:"" help:"Entities: spawn, send, list, inspect, signal, watch."`
-	Type    typeCmd    `cmd:"" help:"Entity types: register, list, remove."`
-	Runner  runnerCmd  `cmd:"" help:"Runners: be one, register, list, enable, disable."`
-	Service serviceCmd `cmd:"" help:"Services: scopes with their own streams, entities and runners."`
-	Doctor  doctorCmd  `cmd:"" help:"Check whether a database is fit for a gateway."`
-	Keys    keysCmd    `cmd:"" help:"Make the key ring of claim and write tokens."`
-	Token   tokenCmd   `cmd:"" help:"Make the tokens that users show to a gateway."`
-	OpenAPI openapiCmd `cmd:"" name:"openapi" help:"Print the description of the HTTP API."`
-	Version versionCmd `cmd:"" help:"Print the release of this binary."`
+	Dev          devCmd          `cmd:"" help:"Run a gateway and a Postgres of its own, with nothing to set up."`
+	Demo         demoCmd         `cmd:"" help:"Play the story: a phone, a laptop, a laptop that dies, and one that goes on."`
+	Serve        serveCmd        `cmd:"" help:"Run a gateway on an existing Postgres."`
+	Migrate      migrateCmd      `cmd:"" help:"Bring a database up to date, or say where it stands."`
+	Stream       streamCmd       `cmd:"" help:"Streams: create, append, read, tail, close, fork."`
+	Entity       entityCmd       `cmd:"" help:"Entities: spawn, send, list, inspect, signal, watch."`
+	Type         typeCmd         `cmd:"" help:"Entity types: register, list, remove."`
+	Runner       runnerCmd       `cmd:"" help:"Runners: be one, register, list, enable, disable."`
+	Wake         wakeCmd         `cmd:"" help:"Wakes: list, show why one was not delivered, deliver it again."`
+	Subscription subscriptionCmd `cmd:"" help:"Subscriptions: be woken for streams by name or pattern."`
+	Service      serviceCmd      `cmd:"" help:"Services: scopes with their own streams, entities and runners."`
+	Doctor       doctorCmd       `cmd:"" help:"Check whether a database is fit for a gateway."`
+	Keys         keysCmd         `cmd:"" help:"Make the key ring of claim and write tokens."`
+	Token        tokenCmd        `cmd:"" help:"Make the tokens that users show to a gateway."`
+	OpenAPI      openapiCmd      `cmd:"" name:"openapi" help:"Print the description of the HTTP API."`
+	Version      versionCmd      `cmd:"" help:"Print the release of this binary."`
 
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the release of this binary."`
 }

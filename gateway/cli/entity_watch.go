@@ -25,6 +25,8 @@ type entityFile struct {
 	Dispatch client.DispatchState `json:"dispatch"`
 	Claims   []client.Claim       `json:"claims"`
 	Wakes    []client.Wake        `json:"wakes"`
+	// Delivery is the open wake with the attempts to deliver it, where it is pushed.
+	Delivery *wakeFile `json:"delivery,omitempty"`
 }
 
 func (c *entityInspectCmd) Run(r *run) error {
@@ -50,6 +52,14 @@ func (c *entityInspectCmd) Run(r *run) error {
 			}},
 		} {
 			if err := k.ask(part.out, part.ask); err != nil {
+				return err
+			}
+		}
+		if len(f.Wakes) > 0 && f.Wakes[0].ResolvedAt == nil && f.Wakes[0].TargetType != "runner" {
+			// Who may read the entity only does not see where its wakes fail.
+			if w, err := k.wake(f.Wakes[0].WakeID); err == nil {
+				f.Delivery = &w
+			} else if call.Status(err) != http.StatusUnauthorized {
 				return err
 			}
 		}
@@ -108,11 +118,11 @@ func (c *caller) showEntity(f entityFile) {
 	}
 	if len(f.Wakes) > 0 {
 		c.printf("\n")
-		rows := make([][]string, len(f.Wakes))
-		for i, w := range f.Wakes {
-			rows[i] = []string{fmt.Sprint(w.Epoch), c.status(w.DeliveryStatus), c.status(w.ClaimStatus), w.TargetType, age(w.CreatedAt), fmt.Sprint(w.Attempts), w.WakeID}
-		}
-		c.table([]string{"WAKE", "DELIVERY", "CLAIM", "BY", "AGE", "TRIES", "ID"}, rows)
+		c.wakeTable(f.Wakes)
+	}
+	if f.Delivery != nil && len(f.Delivery.Deliveries) > 0 {
+		c.printf("\n")
+		c.deliveries(*f.Delivery)
 	}
 }
 

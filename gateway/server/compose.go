@@ -20,6 +20,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/signing"
 	"github.com/rouse-run/rouse/gateway/store"
 	"github.com/rouse-run/rouse/gateway/streams"
+	"github.com/rouse-run/rouse/gateway/subscriptions"
 	"github.com/rouse-run/rouse/gateway/ui"
 	"github.com/rouse-run/rouse/plugins/contract"
 	"github.com/rouse-run/rouse/transports/webhook"
@@ -102,8 +103,13 @@ func (s *Server) compose(ctx context.Context) error {
 	})
 	s.onDrain = append(s.onDrain, room.Drain)
 
-	s.operational(signer)
-	s.root = front{operational: s.mux, ui: named("ui", ui.Handler(http.HandlerFunc(s.notFound))), control: desk, streams: named("streams", room)}
+	subs := subscriptions.New(subscriptions.Config{
+		Store: db, Services: services, Auth: chain, Mutex: mutex, Transports: carriers, Keys: signer, PublicURL: s.Config.PublicURL,
+		Bodies: bodies, Headers: streams.SetHeaders, Log: s.Log,
+	})
+
+	s.operational()
+	s.root = front{operational: s.mux, subscriptions: subs, ui: named("ui", ui.Handler(http.HandlerFunc(s.notFound))), control: desk, streams: named("streams", room)}
 	return nil
 }
 
@@ -162,16 +168,10 @@ func (s *Server) readiness(db *store.Store, log *feed.Feed) {
 }
 
 // operational hangs up the routes that every gateway has.
-func (s *Server) operational(signer *signing.Keys) {
+func (s *Server) operational() {
 	s.mux.Handle("/livez", readOnly(s.Health.LiveHandler()))
 	s.mux.Handle("/readyz", readOnly(s.Health.ReadyHandler()))
 	s.mux.Handle("/metrics", readOnly(named("metrics", s.Metrics.Handler())))
-	s.mux.Handle("/__ds/jwks.json", readOnly(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		streams.SetHeaders(w.Header())
-		w.Header().Set("Content-Type", "application/jwk-set+json")
-		w.Header().Set("Cache-Control", "public, max-age=300")
-		_, _ = w.Write(signer.JWKS())
-	})))
 	s.mux.Handle("/", http.HandlerFunc(s.notFound))
 }
 
@@ -192,19 +192,24 @@ func (c caller) Authenticate(r *http.Request, service int32) (streams.Caller, er
 // front is the pre-router: the root is the namespace of streams, and technical routes lie under reserved first
 // segments. It reads the escaped path, so that nothing is cleaned, redirected or decoded twice on the way.
 type front struct {
-	operational http.Handler
-	ui          http.Handler
-	control     http.Handler
-	streams     http.Handler
+	operational   http.Handler
+	ui            http.Handler
+	subscriptions http.Handler
+	control       http.Handler
+	streams       http.Handler
 }
 
 func (f front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.EscapedPath()
 	switch {
-	case path == "/livez", path == "/readyz", path == "/metrics", path == "/__ds/jwks.json":
+	case r.Method == http.MethodOptions: // a preflight has the same answer everywhere
+		f.streams.ServeHTTP(w, r)
+	case path == "/livez", path == "/readyz", path == "/metrics":
 		f.operational.ServeHTTP(w, r)
 	case ui.Handles(r):
 		f.ui.ServeHTTP(w, r)
+	case subscriptions.Handles(r):
+		f.subscriptions.ServeHTTP(w, r)
 	case control.Handles(r):
 		f.control.ServeHTTP(w, r)
 	case path == "/":
