@@ -17,6 +17,15 @@ const (
 
 var errShortFrame = errors.New("pgoutput message is shorter than its layout")
 
+// frames reads the pgoutput messages of one session.
+type frames interface {
+	// decode reads one message. An error means that the stream as a whole cannot
+	// be trusted.
+	decode(frame []byte) error
+	// open reports whether a transaction has begun and not ended.
+	open() bool
+}
+
 // decoder reads pgoutput messages and calls the handler of each logical
 // message's prefix. It holds no data between calls but whether it is inside a
 // transaction.
@@ -31,8 +40,9 @@ type decoder struct {
 	inside bool
 }
 
-// decode reads one message. An error means that the stream as a whole cannot be
-// trusted; what a handler refuses is not an error.
+func (d *decoder) open() bool { return d.inside }
+
+// decode reads one message; what a handler refuses is not an error.
 func (d *decoder) decode(frame []byte) error {
 	if len(frame) == 0 {
 		return errShortFrame

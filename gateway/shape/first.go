@@ -1,0 +1,250 @@
+package shape
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/rouse-run/rouse/gateway/shape/where"
+	"github.com/rouse-run/rouse/gateway/store"
+)
+
+// held is how much of a snapshot is collected before it is sent: most end below,
+// so that a slow client holds no connection of the database.
+const held = 4 << 20
+
+// chunk is how much is written at once of a longer one.
+const chunk = 256 << 10
+
+// answer is a body that begins to be sent when it has become long.
+type answer struct {
+	h     *Handler
+	q     *request
+	buf   []byte
+	begun bool
+}
+
+// grow sends what there is, if it is much. A client that does not take it in
+// time ends the read.
+func (a *answer) grow() error {
+	limit := held
+	if a.begun {
+		limit = chunk
+	}
+	if len(a.buf) < limit {
+		return nil
+	}
+	a.begun = true
+	if !a.h.write(a.q, a.buf) {
+		panic(http.ErrAbortHandler)
+	}
+	a.buf = a.buf[:0]
+	return nil
+}
+
+// end sends the rest. What fails after the beginning can only be said by cutting
+// the connection.
+func (a *answer) end(err error) error {
+	if err != nil && a.begun {
+		panic(http.ErrAbortHandler)
+	}
+	if err != nil {
+		return err
+	}
+	if !a.begun {
+		a.q.w.Header().Set("Content-Length", strconv.Itoa(len(a.buf)))
+	}
+	a.h.write(a.q, a.buf)
+	return nil
+}
+
+// session waits a moment for the row session: a snapshot can do without, but
+// what follows it cannot.
+func (h *Handler) session(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, h.SessionWait)
+	defer cancel()
+	h.ring.settle(ctx, 0)
+}
+
+// serveFirst answers a shape's first rows.
+func (h *Handler) serveFirst(q *request) error {
+	ctx, cancel := context.WithTimeout(q.http.Context(), h.SnapshotTimeout)
+	defer cancel()
+	h.session(ctx)
+	rows := q.first && !q.changesOnly && q.http.Method != http.MethodHead
+	a := &answer{h: h, q: q}
+	var start uint64
+	err := h.snapshot(ctx, q.definition, nil, "", rows, func(s store.ShapeSnapshot, from uint64) error {
+		start = from
+		hd := q.headers(newHandle(q.id, s).String(), start)
+		hd.Set("Electric-Up-To-Date", "")
+		hd["Electric-Cursor"] = []string{strconv.FormatInt(cursor(q.cursor), 10)}
+		a.buf = append(a.buf, '[')
+		return nil
+	}, func(cells []cell) error {
+		m := message{op: "insert", cells: cells, columns: q.columns}
+		a.buf = append(m.write(a.buf, q.table, ""), ',')
+		return a.grow()
+	})
+	if err == nil {
+		a.buf = append(upToDate(a.buf, start), ']')
+	} else if !a.begun {
+		forget(q.w.Header())
+	}
+	return a.end(err)
+}
+
+// forget takes back headers of an answer that is not given.
+func forget(hd http.Header) {
+	for _, name := range []string{"Electric-Handle", "Electric-Offset", "Electric-Schema", "Electric-Up-To-Date", "Electric-Cursor", "Vary"} {
+		hd.Del(name)
+	}
+}
+
+// subset is a part of a shape that a client asks for by itself.
+type subset struct {
+	filter *where.Filter
+	rest   string
+}
+
+// Limits of a subset.
+const (
+	maxLimit = 100_000
+	maxOrder = 16
+)
+
+// readSubset reads the subset__ parameters of the query, or a body.
+func (d *definition) readSubset(q url.Values, body map[string]json.RawMessage, posted bool) (*subset, error) {
+	asked := posted
+	for name := range q {
+		asked = asked || strings.HasPrefix(name, "subset__")
+	}
+	if !asked {
+		return nil, nil
+	}
+	get := func(name string) (string, error) {
+		v, err := one(q, "subset__"+name)
+		if raw := body[name]; err == nil && v == "" && len(raw) > 0 && string(raw) != "null" {
+			if json.Unmarshal(raw, &v) != nil {
+				v = string(raw) // a number
+			}
+		}
+		return v, err
+	}
+	params, err := readParams(q, "subset__params")
+	if err != nil {
+		return nil, err
+	}
+	if raw := body["params"]; len(raw) > 0 && string(raw) != "null" {
+		if err := paramsFromJSON(raw, params); err != nil || len(params) > maxParams {
+			return nil, bad("params", "a JSON object of values by number, or an array")
+		}
+	}
+	src, err := get("where")
+	if err != nil {
+		return nil, err
+	}
+	s := &subset{}
+	if s.filter, err = d.parse(src, params); err != nil {
+		return nil, err
+	}
+	order, err := get("order_by")
+	if err != nil {
+		return nil, err
+	}
+	if s.rest, err = d.order(order); err != nil {
+		return nil, err
+	}
+	for _, part := range []string{"limit", "offset"} {
+		v, err := get(part)
+		if err != nil {
+			return nil, err
+		}
+		if v == "" {
+			continue
+		}
+		n, err := strconv.ParseUint(v, 10, 31)
+		if err != nil || part == "limit" && n > maxLimit {
+			return nil, bad("subset__"+part, "a whole number that is not too large")
+		}
+		s.rest += " " + part + " " + strconv.FormatUint(n, 10)
+	}
+	return s, nil
+}
+
+// order reads "column [asc|desc] [nulls first|last], …". Texts are ordered by
+// their bytes.
+func (d *definition) order(src string) (string, error) {
+	if strings.TrimSpace(src) == "" {
+		return "", nil
+	}
+	var out []string
+	for _, term := range strings.Split(src, ",") {
+		words := strings.Fields(term)
+		if len(words) == 0 || len(out) == maxOrder {
+			return "", bad("subset__order_by", "columns, each with asc or desc")
+		}
+		name := words[0]
+		if len(name) >= 2 && name[0] == '"' && name[len(name)-1] == '"' {
+			name = name[1 : len(name)-1]
+		}
+		i := d.table.find(name)
+		if i < 0 || d.table.columns[i].typ == where.JSON {
+			return "", bad("subset__order_by", "a column is not one to order by")
+		}
+		sql := d.table.columns[i].sql
+		if d.table.columns[i].typ == where.Text {
+			sql = "(" + sql + `)::text collate "C"`
+		}
+		switch rest := strings.ToLower(strings.Join(words[1:], " ")); rest {
+		case "", "asc", "desc", "asc nulls first", "asc nulls last", "desc nulls first", "desc nulls last", "nulls first", "nulls last":
+			out = append(out, sql+" "+rest)
+		default:
+			return "", bad("subset__order_by", "columns, each with asc or desc")
+		}
+	}
+	return " order by " + strings.Join(out, ", "), nil
+}
+
+// serveSubset answers {metadata, data}: rows, and which transactions they show,
+// so that the client can tell what the log repeats.
+func (h *Handler) serveSubset(q *request) error {
+	ctx, cancel := context.WithTimeout(q.http.Context(), h.SnapshotTimeout)
+	defer cancel()
+	a := &answer{h: h, q: q}
+	first := true
+	err := h.snapshot(ctx, q.definition, q.subset.filter, q.subset.rest, true, func(s store.ShapeSnapshot, start uint64) error {
+		handle := q.handle
+		if handle == "" {
+			handle = newHandle(q.id, s).String()
+		}
+		q.headers(handle, start).Set("Cache-Control", "no-store")
+		xip := make([]string, len(s.InProgress))
+		for i, x := range s.InProgress {
+			xip[i] = strconv.FormatUint(x, 10)
+		}
+		mark, err := json.Marshal(map[string]any{
+			"snapshot_mark": s.At.UnixMicro() & (1<<52 - 1), "database_lsn": strconv.FormatUint(s.LSN, 10),
+			"xmin": strconv.FormatUint(s.XMin, 10), "xmax": strconv.FormatUint(s.XMax, 10), "xip_list": xip,
+		})
+		a.buf = append(append(append(a.buf, `{"metadata":`...), mark...), `,"data":[`...)
+		return err
+	}, func(cells []cell) error {
+		if !first {
+			a.buf = append(a.buf, ',')
+		}
+		first = false
+		m := message{op: "insert", cells: cells, columns: q.columns}
+		a.buf = m.write(a.buf, q.table, "")
+		return a.grow()
+	})
+	if err == nil {
+		a.buf = append(a.buf, ']', '}')
+	} else if !a.begun {
+		forget(q.w.Header())
+	}
+	return a.end(err)
+}

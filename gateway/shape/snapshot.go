@@ -1,0 +1,119 @@
+package shape
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/shape/where"
+	"github.com/rouse-run/rouse/gateway/store"
+)
+
+// query selects the rows of a shape that the caller may see; extra is a further
+// filter, order and page come after. $1 is the service, $2 the tenant's name.
+func (h *Handler) query(d *definition, extra *where.Filter, rest string) (string, []any) {
+	args := []any{d.service, d.tenant}
+	var b strings.Builder
+	b.WriteString("select ")
+	for i, c := range d.table.columns {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(c.sql + "::text")
+	}
+	b.WriteString(" from " + schema + "." + d.table.name + " t where t.service_id = $1::integer and $2::text is not null")
+	if s := h.scope(d, &args); s != "" {
+		b.WriteString(" and " + s)
+	}
+	for _, f := range []*where.Filter{d.filter, extra} {
+		if f != nil {
+			b.WriteString(" and " + f.SQL(&args))
+		}
+	}
+	b.WriteString(rest)
+	return b.String(), args
+}
+
+// scope is the caller's rights as a condition. The functions that decide are
+// those of the routes; the candidates they are asked about come from indexes, so
+// that nobody pays for the rows of others.
+func (h *Handler) scope(d *definition, args *[]any) string {
+	arg := func(v any) string {
+		*args = append(*args, v)
+		return "$" + strconv.Itoa(len(*args)) + "::text"
+	}
+	by := ""
+	if d.table.by >= 0 {
+		by = d.table.columns[d.table.by].sql
+	}
+	switch {
+	case d.all:
+		return ""
+	case d.table.scope == owners:
+		return by + " = " + arg(d.me)
+	case d.table.scope == subjects:
+		return by + " in (" + arg(d.me) + ", " + arg(d.caller.Kind) + ")"
+	case d.table.scope == spawners && !h.OpenTypes:
+		me := arg(d.me)
+		return by + " in (select rouse.entity_type_allowed($1::integer, " + me +
+			", 'spawn', array(select c.name from rouse.entity_types c where c.service_id = $1::integer)))"
+	case d.table.scope == readers:
+		me, kind := arg(d.me), arg(d.caller.Kind)
+		return by + " in (select rouse.entity_allowed($1::integer, " + me + ", 'read', array(" +
+			"select c.url from rouse.entities c where c.created_by = " + me + " and c.service_id = $1::integer" +
+			" union select c.entity_url from rouse.entity_effective_permissions c where c.subject_value in (" + me + ", " + kind + ") and c.service_id = $1::integer)))"
+	}
+	return ""
+}
+
+// snapshot reads the rows of a shape. begin gets its handle and the offset from
+// which the log goes on; row gets each row, valid during the call only.
+func (h *Handler) snapshot(ctx context.Context, d *definition, extra *where.Filter, rest string, rows bool,
+	begin func(store.ShapeSnapshot, uint64) error, row func([]cell) error) error {
+	select {
+	case h.snapshots <- struct{}{}:
+		defer func() { <-h.snapshots }()
+	case <-ctx.Done():
+		return problem.New(problem.Overloaded, "Too many snapshots are being read. Try again.")
+	}
+	query, args := "", []any(nil)
+	if rows {
+		query, args = h.query(d, extra, rest)
+	}
+	before := h.ring.after(0)
+	cells := make([]cell, len(d.table.columns))
+	return h.Store.ShapeRead(ctx, query, args, func(s store.ShapeSnapshot) error {
+		start := uint64(0)
+		if before.up {
+			start = h.ring.start(before.reached, s.Shows)
+		}
+		return begin(s, start)
+	}, func(raw [][]byte) error {
+		for i, v := range raw {
+			cells[i] = cell{Cell: where.Cell{Text: string(v), Null: v == nil}}
+		}
+		return row(cells)
+	})
+}
+
+// current reads what a row is now; nil when it is not there.
+func (h *Handler) current(ctx context.Context, d *definition, row []cell) ([]cell, error) {
+	whole := *d
+	whole.filter, whole.all = nil, true
+	query, args := h.query(&whole, nil, "")
+	for _, i := range d.table.key[1:] {
+		c := d.table.columns[i]
+		args = append(args, row[i].Text)
+		query += " and " + c.sql + " = $" + strconv.Itoa(len(args)) + "::text::" + c.pg
+	}
+	var out []cell
+	err := h.Store.ShapeRead(ctx, query, args, func(store.ShapeSnapshot) error { return nil }, func(raw [][]byte) error {
+		out = make([]cell, len(raw))
+		for i, v := range raw {
+			out[i] = cell{Cell: where.Cell{Text: string(v), Null: v == nil}}
+		}
+		return nil
+	})
+	return out, err
+}
