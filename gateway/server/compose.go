@@ -17,6 +17,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/intake"
 	"github.com/rouse-run/rouse/gateway/obs"
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/shape"
 	"github.com/rouse-run/rouse/gateway/signing"
 	"github.com/rouse-run/rouse/gateway/store"
 	"github.com/rouse-run/rouse/gateway/streams"
@@ -102,6 +103,15 @@ func (s *Server) compose(ctx context.Context) error {
 		MaxBodyBytes: int64(s.Config.MaxBodyBytes), Bodies: bodies, LongPollTimeout: s.Config.LongPollTimeout, SSEMaxAge: s.Config.SSEMaxAge, Log: s.Log,
 	})
 	s.onDrain = append(s.onDrain, room.Drain)
+	shapes, err := shape.New(ctx, shape.Config{
+		Store: db, Services: services, Auth: chain, Rows: log.Rows, OpenTypes: s.Config.TypeSpawn == "all", Headers: streams.SetHeaders,
+		LongPollTimeout: s.Config.LongPollTimeout, SSEMaxAge: s.Config.SSEMaxAge, Log: s.Log,
+	})
+	if err != nil {
+		return err
+	}
+	s.add(part{name: "shapes", stop: shapes.Stop})
+	s.onDrain = append(s.onDrain, shapes.Drain)
 
 	subs := subscriptions.New(subscriptions.Config{
 		Store: db, Services: services, Auth: chain, Mutex: mutex, Transports: carriers, Keys: signer, PublicURL: s.Config.PublicURL,
@@ -109,7 +119,7 @@ func (s *Server) compose(ctx context.Context) error {
 	})
 
 	s.operational()
-	s.root = front{operational: s.mux, subscriptions: subs, ui: named("ui", ui.Handler(http.HandlerFunc(s.notFound))), control: desk, streams: named("streams", room)}
+	s.root = front{operational: s.mux, subscriptions: subs, ui: named("ui", ui.Handler(http.HandlerFunc(s.notFound))), control: desk, shapes: shapes, streams: named("streams", room)}
 	return nil
 }
 
@@ -196,6 +206,7 @@ type front struct {
 	ui            http.Handler
 	subscriptions http.Handler
 	control       http.Handler
+	shapes        http.Handler
 	streams       http.Handler
 }
 
@@ -210,6 +221,8 @@ func (f front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.ui.ServeHTTP(w, r)
 	case subscriptions.Handles(r):
 		f.subscriptions.ServeHTTP(w, r)
+	case path == shape.Path:
+		f.shapes.ServeHTTP(w, r)
 	case control.Handles(r):
 		f.control.ServeHTTP(w, r)
 	case path == "/":
