@@ -1,0 +1,360 @@
+package observation
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rouse-run/rouse/gateway/store"
+)
+
+func TestAParentIsToldOfItsChildsRun(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.spawn("/chat/p", "")
+	r.spawn("/chat/c", "/chat/p")
+	r.register(store.ObserverRequest{Subscriber: "/chat/p", Source: "/chat/c", IncludeResponse: true})
+	w := r.worker()
+	r.write("chat/c/main", `{"headers":{"operation":"insert"},"type":"text_delta","key":"x:0","value":{"run_id":"r0","delta":"of another run"}}`)
+	r.write("chat/c/main", runBegun, row("insert", "text_delta", "t:0", `{"run_id":"r1","delta":"Good "}`))
+	r.write("chat/c/main", row("insert", "text_delta", "t:1", `{"run_id":"r1","delta":"morning \u0000."}`))
+	r.settle(w)
+	if n := len(r.wakes("/chat/p")); n != 0 {
+		t.Fatalf("%d wakes before the run has ended", n)
+	}
+	r.write("chat/c/main", runEnded)
+	r.settle(w)
+	v := r.one("/chat/p", "wake")
+	child, _ := v["finished_child"].(map[string]any)
+	if v["source"] != "/chat/c" || v["timeout"] != false || child["url"] != "/chat/c" || child["type"] != "chat" || child["run_status"] != "completed" ||
+		child["response"] != "Good morning \x00." {
+		t.Errorf("%v", v)
+	}
+	changes := v["changes"].([]any)[0].(map[string]any)
+	if changes["collection"] != "runs" || changes["kind"] != "update" || changes["key"] != "r1" {
+		t.Errorf("%v", changes)
+	}
+	if n := r.count(`select count(*) from rouse.streams where path = 'chat/p/main' and pending and actionable = tail`); n != 1 {
+		t.Error("the wake asks for nobody's attention")
+	}
+	// Looked at again, it is told once.
+	r.db.Exec(t, `update rouse.observers set behind = true`)
+	r.settle(w)
+	r.one("/chat/p", "wake")
+	if n := r.count(`select count(*) from rouse.observers where behind`); n != 0 {
+		t.Error("a cursor that has read everything is marked")
+	}
+}
+
+func TestOnlyAParentIsToldTheResponse(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.spawn("/chat/p", "")
+	r.spawn("/chat/c", "/chat/p")
+	r.spawn("/chat/o", "")
+	r.register(store.ObserverRequest{Subscriber: "/chat/o", Source: "/chat/c", IncludeResponse: true})
+	r.register(store.ObserverRequest{Subscriber: "/chat/p", Source: "/chat/c"})
+	failed := `{"headers":{"operation":"update"},"type":"run","key":"r1","value":{"status":"failed"}}`
+	r.write("chat/c/main", runBegun, row("insert", "error", "e", `{"run_id":"r1","message":"broke"}`), failed)
+	r.settle(r.worker())
+	if v := r.one("/chat/o", "wake"); v["finished_child"] != nil {
+		t.Errorf("a stranger is told %v", v)
+	}
+	child := r.one("/chat/p", "wake")["finished_child"].(map[string]any)
+	if child["run_status"] != "failed" || child["response"] != nil || child["error"] != nil {
+		t.Errorf("without includeResponse: %v", child)
+	}
+	r.register(store.ObserverRequest{Subscriber: "/chat/p", Source: "/chat/c", IncludeResponse: true, ManifestKey: "k"})
+	r.write("chat/c/main", failed)
+	r.settle(r.worker())
+	list := r.wakes("/chat/p")
+	if last := decode(t, list[len(list)-1]); last["finished_child"].(map[string]any)["error"] != "broke" {
+		t.Errorf("%v", last)
+	}
+}
+
+func TestChangesAreNarrowedByCollectionAndOperation(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.spawn("/chat/a", "")
+	r.spawn("/chat/b", "")
+	for key, c := range map[string]Condition{"any": {}, "todo": {Collections: []string{"todo"}}, "deletes": {Ops: []string{"delete"}},
+		"manifest": {Collections: []string{"manifest"}}, "inserted todo": {Collections: []string{"todo"}, Ops: []string{"insert"}}} {
+		r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/b", Condition: c.String(), ManifestKey: key})
+	}
+	r.write("chat/b/main",
+		row("insert", "todo", "1", `{"value":{"t":1},"oldValue":2}`), row("upsert", "todo", "2", `{"old_value":3}`), row("update", "note", "3", `{}`),
+		`{"headers":{"operation":"delete"},"type":"todo","key":"1"}`, row("insert", "manifest", "m", `{}`),
+		// What the gateway itself writes wakes nobody.
+		row("insert", "inbox", "i", `{"payload":1}`), row("insert", "wake", "w", `{}`), row("insert", "tags", "t", `{}`), row("insert", "entity_created", "e", `{}`))
+	r.settle(r.worker())
+	got := map[string][]string{}
+	for _, e := range r.wakes("/chat/a") {
+		v := decode(t, e)
+		id := strings.Split(e.key, "-")[1]
+		var key string
+		if err := r.db.Conn(t).QueryRow(t.Context(), `select manifest_key from rouse.observers where id = $1::text::bigint`, id).Scan(&key); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range v["changes"].([]any) {
+			m := c.(map[string]any)
+			got[key] = append(got[key], m["collection"].(string)+" "+m["kind"].(string)+" "+m["key"].(string))
+			if m["key"] == "1" && m["kind"] == "insert" && (m["oldValue"] != 2.0 || m["value"].(map[string]any)["t"] != 1.0) {
+				t.Errorf("%v", m)
+			}
+		}
+	}
+	for key, want := range map[string][]string{
+		"any":  {"todo insert 1", "todo insert 2", "note update 3", "todo delete 1"},
+		"todo": {"todo insert 1", "todo insert 2", "todo delete 1"}, "deletes": {"todo delete 1"}, "manifest": {"manifest insert m"},
+		"inserted todo": {"todo insert 1", "todo insert 2"}} {
+		if !slices.Equal(got[key], want) {
+			t.Errorf("%s: %v, want %v", key, got[key], want)
+		}
+	}
+	keys := map[string]bool{}
+	for _, e := range r.wakes("/chat/a") {
+		if keys[e.key] {
+			t.Errorf("two wakes have the key %s", e.key)
+		}
+		keys[e.key] = true
+	}
+}
+
+// No shape of a message stops a cursor.
+func TestPoisonedMessagesStopNoCursor(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.spawn("/chat/a", "")
+	r.spawn("/chat/b", "")
+	r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/b", Condition: Condition{}.String()})
+	if got, err := r.s.ObserveManifest(t.Context(), 1, "/chat/b"); err != nil || got != "ok" {
+		t.Fatal(got, err)
+	}
+	poison := []string{`1`, `null`, `"x"`, `[]`, `[{"type":"run"}]`, `{}`, `{"type":1}`, `{"type":"\u0000","key":"\u0000"}`, `{"type":"manifest","key":"\u0000","value":{"kind":"child"}}`,
+		`{"type":"todo","key":"\ud800","value":{"value":"\u0000"},"headers":[]}`, `{"type":"todo","value":1e999999,"headers":{"operation":"delete"}}`,
+		`{"type":"manifest","key":"k1","value":{"kind":"source","sourceType":"entity","sourceRef":"/chat/\u0000","wake":"runFinished"}}`,
+		`{"type":"manifest","key":"k2","value":{"kind":"child","entity_url":"/chat/c","wake":{"on":"change","collections":["\u0000"],"debounceMs":1e300,"timeoutMs":-1}}}`,
+		`{"type":"manifest","key":"k3","value":{"kind":"schedule","scheduleType":"future_send","fireAt":"9999999-01-01T00:00:00Z","targetUrl":"/chat/a","producerId":"p","payload":1}}`,
+		`{"type":"manifest","key":"k4","value":{"kind":"schedule","scheduleType":"cron","expression":"\u0000"}}`,
+		`{"type":"manifest","key":"k5","value":{"kind":"shared-state","id":"../../x"}}`, `{"type":"manifest","key":"k6","value":[1]}`,
+		`{"type":"manifest","key":"k7","value":{"kind":"source","sourceType":"entities","config":{"tags":{"\u0000":"x"}},"wake":"runFinished"}}`,
+		`{"type":"manifest","key":"k8","value":{"kind":"schedule","scheduleType":"future_send","fireAt":"2020-01-01T00:00:00Z","targetUrl":"/chat/a","producerId":"p","payload":{"a":"\u0000","n":1e999999}}}`}
+	for _, p := range poison {
+		r.write("chat/b/main", p)
+	}
+	// A payload that is no JSON at all cannot come by HTTP; it stops nothing either.
+	r.db.Exec(t, `update rouse.messages set payload = '\xff00'::bytea where position = (select min(position) from rouse.messages m join rouse.streams s on s.id = m.stream_id
+		where s.path = 'chat/b/main' and m.payload = '1'::bytea) and payload = '1'::bytea`)
+	r.write("chat/b/main", row("insert", "todo", "good", `{}`))
+	r.settle(r.worker())
+	list := r.wakes("/chat/a")
+	if len(list) == 0 || !strings.Contains(string(list[len(list)-1].raw), `"good"`) {
+		t.Fatalf("the cursor stands still: %d wakes", len(list))
+	}
+	if n := r.count(`select count(*) from rouse.observers o join rouse.streams s on s.id = o.stream_id where o.acked < s.tail or o.behind`); n != 0 {
+		t.Errorf("%d cursors are behind", n)
+	}
+	if got := r.rows("/chat/a", "inbox"); len(got) != 1 || !strings.Contains(string(got[0].raw), `"n":1e999999`) {
+		t.Errorf("a scheduled message that holds what jsonb cannot: %v", got)
+	}
+}
+
+func TestASourceThatComesLaterIsReadFromItsStart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.spawn("/chat/a", "")
+	r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/later"})
+	w := r.worker()
+	r.settle(w)
+	r.spawn("/chat/later", "")
+	r.write("chat/later/main", runBegun, runEnded)
+	r.settle(w)
+	r.one("/chat/a", "wake")
+
+	// One that the principal may not read when it comes is not observed.
+	r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/theirs"})
+	r.spawnAs("/principal/user%3Aada", "/chat/theirs", "", nil)
+	r.write("chat/theirs/main", runBegun, runEnded)
+	r.settle(w)
+	r.one("/chat/a", "wake")
+	if n := r.count(`select count(*) from rouse.observers where source_url = '/chat/theirs'`); n != 0 {
+		t.Error("somebody else's entity is observed")
+	}
+}
+
+func TestRegisteringAgainKeepsTheCursor(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.spawn("/chat/a", "")
+	r.spawn("/chat/b", "")
+	q := store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/b"}
+	r.register(q)
+	r.write("chat/b/main", runEnded)
+	r.register(q)
+	r.settle(r.worker())
+	r.one("/chat/a", "wake")
+	if n := r.count(`select count(*) from rouse.observers`); n != 1 {
+		t.Errorf("%d registrations", n)
+	}
+	for _, by := range []struct{ source, key string }{{"/chat/b", ""}, {"", "k"}} {
+		r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/b", ManifestKey: "k"})
+		if got, err := r.s.ObserveUnregister(t.Context(), 1, kyle, false, "/chat/a", by.source, by.key); err != nil || got != "ok" {
+			t.Fatal(got, err)
+		}
+		if n := r.count(`select count(*) from rouse.observers where manifest_key = 'k'`); n != 0 {
+			t.Errorf("%d registrations are left after %v", n, by)
+		}
+	}
+	r.write("chat/b/main", runEnded)
+	r.settle(r.worker())
+	r.one("/chat/a", "wake")
+}
+
+func TestDebounceAndTimeoutAreDueTimes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.spawn("/chat/a", "")
+	r.spawn("/chat/b", "")
+	const hour = 3_600_000
+	r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/b", DebounceMS: hour, TimeoutMS: hour})
+	w := r.worker()
+	due := func() { r.db.Exec(t, `update rouse.observers set due_at = clock_timestamp() where due_at is not null`) }
+	r.write("chat/b/main", runEnded, strings.Replace(runEnded, "r1", "r2", 1))
+	r.settle(w)
+	if n := len(r.wakes("/chat/a")); n != 0 {
+		t.Fatalf("%d wakes before the debounce is over", n)
+	}
+	r.write("chat/b/main", strings.Replace(runEnded, "r1", "r3", 1))
+	r.settle(w)
+	due()
+	r.settle(r.worker()) // another gateway's: it is in the row
+	v := r.one("/chat/a", "wake")
+	if len(v["changes"].([]any)) != 3 || v["timeout"] != false {
+		t.Errorf("%v", v)
+	}
+	if n := r.count(`select count(*) from rouse.observers where due_at is not null or state is not null`); n != 0 {
+		t.Error("a timeout is waited for after a match")
+	}
+
+	r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/b", TimeoutMS: hour, ManifestKey: "t"})
+	r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/not yet", TimeoutMS: hour, ManifestKey: "absent"})
+	due()
+	r.settle(w)
+	list := r.wakes("/chat/a")
+	if len(list) != 3 {
+		t.Fatalf("%d wakes", len(list))
+	}
+	for _, e := range list[1:] {
+		v := decode(t, e)
+		if v["timeout"] != true || len(v["changes"].([]any)) != 0 || !strings.HasSuffix(e.key, "-timeout") {
+			t.Errorf("%s %v", e.key, v)
+		}
+	}
+	due()
+	r.settle(w)
+	if n := len(r.wakes("/chat/a")); n != 3 {
+		t.Errorf("a timeout is told again")
+	}
+}
+
+func TestADebounceThatCollectsTooMuchIsToldEarly(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.spawn("/chat/a", "")
+	r.spawn("/chat/b", "")
+	r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/b", DebounceMS: MaxDelay, Condition: Condition{}.String()})
+	for range 3 {
+		r.write("chat/b/main", slices.Repeat([]string{row("insert", "todo", "x", `{}`)}, 100)...)
+	}
+	r.settle(r.worker())
+	if v := r.one("/chat/a", "wake"); len(v["changes"].([]any)) != maxCollected {
+		t.Errorf("%d changes", len(v["changes"].([]any)))
+	}
+}
+
+// Observers whose subscriber or source has ended go; a mutual observation wakes
+// nobody for ever.
+func TestObservationEndsWithItsEnds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.spawn("/chat/a", "")
+	r.spawn("/chat/b", "")
+	r.spawn("/chat/c", "")
+	w := r.worker()
+	r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/b", Condition: Condition{}.String()})
+	r.register(store.ObserverRequest{Subscriber: "/chat/b", Source: "/chat/a", Condition: Condition{}.String()})
+	r.register(store.ObserverRequest{Subscriber: "/chat/c", Source: "/chat/b", Condition: Condition{}.String(), DebounceMS: MaxDelay})
+	r.write("chat/b/main", row("insert", "todo", "x", `{}`))
+	r.settle(w)
+	r.one("/chat/a", "wake")
+	if n := len(r.wakes("/chat/b")); n != 0 {
+		t.Errorf("a wake woke %d times", n)
+	}
+	if res, err := r.s.EntitySignal(t.Context(), 1, "/chat/b", kyle, "SIGKILL", "sig-1", "", nil); err != nil || res.NewState != "killed" {
+		t.Fatal(res, err)
+	}
+	r.settle(w)
+	// What was collected, and the last word itself, are still told.
+	if v := r.one("/chat/c", "wake"); len(v["changes"].([]any)) != 2 {
+		t.Errorf("%v", v)
+	}
+	r.write("chat/a/main", row("insert", "todo", "y", `{}`))
+	r.settle(w)
+	if n := r.count(`select count(*) from rouse.observers`); n != 0 {
+		t.Errorf("%d registrations are left", n)
+	}
+}
+
+// Two gateways at once, each taking every round, on a source that is written all
+// the time: each event is told exactly once.
+func TestTwoGatewaysTellEachEventOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.spawn("/chat/b", "")
+	subscribers := []string{"/chat/s0", "/chat/s1", "/chat/s2"}
+	for _, s := range subscribers {
+		r.spawn(s, "")
+		r.register(store.ObserverRequest{Subscriber: s, Source: "/chat/b", Condition: Condition{Collections: []string{"todo"}}.String()})
+		// Everybody observes everybody: wakes and marks cross.
+		r.register(store.ObserverRequest{Subscriber: "/chat/b", Source: s, Condition: Condition{Collections: []string{"nothing"}}.String()})
+	}
+	const n = 60
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range 2 {
+		w := rigOn(t, r.db).worker()
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					w.observe(t.Context())
+				}
+			}
+		}()
+	}
+	for i := range n {
+		r.write("chat/b/main", row("insert", "todo", string(rune('a'+i%26)), `{}`))
+		r.write(subscribers[i%3][1:]+"/main", row("insert", "note", "x", `{}`))
+	}
+	close(stop)
+	wg.Wait()
+	r.settle(r.worker())
+	for _, s := range subscribers {
+		seen := map[string]bool{}
+		for _, e := range r.wakes(s) {
+			if seen[e.key] {
+				t.Errorf("%s is told %s twice", s, e.key)
+			}
+			seen[e.key] = true
+		}
+		if len(seen) != n {
+			t.Errorf("%s is told %d events, want %d", s, len(seen), n)
+		}
+	}
+}

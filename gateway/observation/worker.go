@@ -1,0 +1,369 @@
+package observation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/store"
+)
+
+// Database is what the worker asks of the store.
+type Database interface {
+	ObserveTake(ctx context.Context, after int64, limit, bytes int32) ([]store.Observer, error)
+	ObserveApply(ctx context.Context, moves []store.ObserverMove, wait bool) ([]string, error)
+	ObserveBack(ctx context.Context, stream, position int64, bytes int32) ([]store.AppendedRow, error)
+	ObserveAttach(ctx context.Context, after int64, limit int32) (last int64, attached int32, err error)
+	ManifestApply(ctx context.Context, id, from, to int64, effects json.RawMessage) (string, error)
+	ObservationNext(ctx context.Context) (time.Duration, bool, error)
+	ScheduleTake(ctx context.Context, limit int32) ([]store.Task, error)
+	SchedulePlan(ctx context.Context, t store.Task, next time.Time) (bool, error)
+	ScheduleTick(ctx context.Context, t store.Task, row string, next time.Time) (string, error)
+	ScheduleSend(ctx context.Context, t store.Task, row, sent string, failed []string, resume bool) (string, error)
+	MembershipApply(ctx context.Context, limit int32) (int32, error)
+	MembershipCheck(ctx context.Context, older time.Duration, limit int32) (string, error)
+}
+
+const (
+	takeLimit = 64
+	takeBytes = 256 << 10
+	applySize = 16
+	taskLimit = 50
+	// A commit seen in the log is visible to new snapshots within about 10 ms.
+	lookFirst = 2 * time.Millisecond
+	lookTries = 4
+	// A row that others hold is tried again from busyFirst to busyLast apart; one
+	// that was busy busyTries times is waited for.
+	busyFirst = 2 * time.Millisecond
+	busyLast  = 250 * time.Millisecond
+	busyTries = 8
+	// membershipAge is how old a comparison of a membership stream may become:
+	// what a grant or its end changes shows within it.
+	membershipAge = time.Minute
+	showLimit     = 500
+)
+
+// Config of a [Worker]. DB is required.
+type Config struct {
+	DB Database
+	// Scan is how often everything is looked at without a signal; zero means 3 s.
+	Scan     time.Duration
+	Log      *slog.Logger
+	Registry prometheus.Registerer
+}
+
+// Worker runs the loops. Its methods are safe for concurrent use.
+type Worker struct {
+	cfg    Config
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	observers, tasks, members chan struct{}
+
+	told, fired *prometheus.CounterVec
+
+	busy map[int64]int // by observer, how often it was; the observers' loop's own
+}
+
+// New makes a worker; Start runs it.
+func New(cfg Config) (*Worker, error) {
+	if cfg.DB == nil {
+		return nil, errors.New("observation needs a database")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Scan <= 0 {
+		cfg.Scan = 3 * time.Second
+	}
+	w := &Worker{cfg: cfg, observers: make(chan struct{}, 1), tasks: make(chan struct{}, 1), members: make(chan struct{}, 1), busy: map[int64]int{},
+		told: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rouse_observers_total",
+			Help: "Cursors of observers looked at, by what became of the look."}, []string{"outcome"}),
+		fired: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rouse_scheduled_tasks_total",
+			Help: "Due tasks carried out, by kind and outcome."}, []string{"kind", "outcome"})}
+	if cfg.Registry != nil {
+		if err := errors.Join(cfg.Registry.Register(w.told), cfg.Registry.Register(w.fired)); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// Start runs the loops until Stop.
+func (w *Worker) Start(ctx context.Context) error {
+	ctx, w.cancel = context.WithCancel(ctx)
+	w.run(ctx, w.observers, func(ctx context.Context) bool { return w.observe(ctx) })
+	w.run(ctx, w.tasks, func(ctx context.Context) bool { return w.schedule(ctx) })
+	w.run(ctx, w.members, func(ctx context.Context) bool { return w.memberships(ctx) })
+	return nil
+}
+
+// Stop ends the loops and waits for them, at most until ctx ends.
+func (w *Worker) Stop(ctx context.Context) error {
+	if w.cancel == nil {
+		return nil
+	}
+	w.cancel()
+	done := make(chan struct{})
+	go func() { w.wg.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Observed says that a stream which observers watch got an append. It does not
+// block.
+func (w *Worker) Observed() { poke(w.observers) }
+
+// Poke says that something was registered, scheduled or changed. It does not
+// block.
+func (w *Worker) Poke() {
+	poke(w.observers)
+	poke(w.tasks)
+	poke(w.members)
+}
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// run calls round when poked, when something is due and once a scan. A poke whose
+// round finds nothing to do looks again for a moment: what it is about may not be
+// visible yet.
+func (w *Worker) run(ctx context.Context, signal chan struct{}, round func(context.Context) bool) {
+	w.wg.Add(1)
+	go func() {
+		defer w.wg.Done()
+		least := busyFirst
+		for ctx.Err() == nil {
+			poked := w.sleep(ctx, signal, least)
+			did, wait := round(ctx), lookFirst
+			for try := 0; !did && poked && try < lookTries && pause(ctx, wait); try++ {
+				did = round(ctx)
+				wait *= 2
+			}
+			// What is overdue but cannot be done must not keep the loop spinning.
+			if least = busyFirst; !did {
+				least = busyLast
+			}
+		}
+	}()
+}
+
+// sleep waits for a signal, the next due time (at least for least), or a scan's
+// period, and says whether it was a signal.
+func (w *Worker) sleep(ctx context.Context, signal chan struct{}, least time.Duration) bool {
+	wait := w.cfg.Scan - w.cfg.Scan/10 + rand.N(w.cfg.Scan/5+1)
+	if next, ok, err := w.cfg.DB.ObservationNext(ctx); err == nil && ok {
+		wait = min(wait, max(next, least))
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-signal:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// pause waits for d; false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// observe attaches, then moves cursors until none has anything to do, and says
+// whether any had.
+func (w *Worker) observe(ctx context.Context) bool {
+	for after := int64(0); ; {
+		last, _, err := w.cfg.DB.ObserveAttach(ctx, after, 500)
+		if err != nil {
+			w.failed(ctx, "observers could not be attached; trying again", "OBSERVE_ATTACH_FAILED", err)
+			break
+		}
+		if last == 0 {
+			break
+		}
+		after = last
+	}
+	found, wait := false, busyFirst
+	for ctx.Err() == nil {
+		n, moved, err := w.page(ctx)
+		if err != nil {
+			w.failed(ctx, "observers could not be moved; trying again", "OBSERVE_FAILED", err)
+			return found
+		}
+		if n == 0 {
+			clear(w.busy)
+			return found
+		}
+		found = true
+		if moved {
+			wait = busyFirst
+			continue
+		}
+		if !pause(ctx, wait) {
+			return found
+		}
+		wait = min(2*wait, busyLast)
+	}
+	return found
+}
+
+// page goes once through all cursors with something to do: how many there were,
+// and whether any moved.
+func (w *Worker) page(ctx context.Context) (n int, moved bool, err error) {
+	for after := int64(0); ; {
+		list, err := w.cfg.DB.ObserveTake(ctx, after, takeLimit, takeBytes)
+		if err != nil || len(list) == 0 {
+			return n, moved, err
+		}
+		n += len(list)
+		after = list[len(list)-1].ID
+		var moves []store.ObserverMove
+		for _, o := range list {
+			if o.Kind == "manifest" {
+				did, err := w.manifest(ctx, o)
+				if err != nil {
+					return n, moved, err
+				}
+				moved = moved || did
+				continue
+			}
+			m, err := evaluate(ctx, w.cfg.DB, time.Now(), o)
+			if err != nil {
+				return n, moved, err
+			}
+			moves = append(moves, m)
+		}
+		did, err := w.apply(ctx, moves)
+		moved = moved || did
+		if err != nil {
+			return n, moved, err
+		}
+		if len(list) < takeLimit {
+			return n, moved, nil
+		}
+	}
+}
+
+// apply carries moves out, a few a transaction, and says whether any moved.
+func (w *Worker) apply(ctx context.Context, moves []store.ObserverMove) (moved bool, err error) {
+	for len(moves) > 0 {
+		n := min(len(moves), applySize)
+		batch := moves[:n]
+		moves = moves[n:]
+		alone := -1
+		for i, m := range batch {
+			if w.busy[m.ID] >= busyTries {
+				alone = i
+			}
+		}
+		if alone >= 0 {
+			batch = batch[alone : alone+1]
+		}
+		outcomes, err := w.cfg.DB.ObserveApply(ctx, batch, alone >= 0)
+		if err != nil {
+			return moved, err
+		}
+		for i, outcome := range outcomes {
+			m := batch[i]
+			w.told.WithLabelValues(outcome).Inc()
+			switch {
+			case outcome == "busy":
+				w.busy[m.ID]++
+			case outcome == "gone", outcome == "applied" && (m.To > m.From || len(m.Rows) > 0 || !m.KeepDue):
+				delete(w.busy, m.ID)
+				moved = true
+			}
+		}
+	}
+	return moved, nil
+}
+
+// manifest carries out a page of an entity's manifest.
+func (w *Worker) manifest(ctx context.Context, o store.Observer) (moved bool, err error) {
+	to := o.Tail
+	if n := len(o.Positions); n > 0 {
+		to = o.Positions[n-1]
+	}
+	list := effects(o)
+	if list == nil {
+		list = []effect{}
+	}
+	outcome, err := w.cfg.DB.ManifestApply(ctx, o.ID, o.Acked, to, json.RawMessage(encode(list)))
+	if err != nil && (store.IsDataError(err) || problem.CodeOf(err) == problem.Internal) {
+		// No retry mends it, and the rows behind it are waiting.
+		w.cfg.Log.Error("manifest rows cannot be carried out; they are passed over", "code", "MANIFEST_POISONED", "entity", o.SubscriberURL, "err", err)
+		outcome, err = w.cfg.DB.ManifestApply(ctx, o.ID, o.Acked, to, json.RawMessage("[]"))
+	}
+	if err != nil {
+		return false, err
+	}
+	w.told.WithLabelValues("manifest_" + outcome).Inc()
+	if len(list) > 0 {
+		poke(w.tasks)
+		poke(w.members)
+	}
+	return outcome == "gone" || outcome == "applied" && to > o.Acked, nil
+}
+
+// memberships tells membership streams what has changed, and says whether
+// anything had.
+func (w *Worker) memberships(ctx context.Context) bool {
+	found := false
+	for ctx.Err() == nil {
+		n, err := w.cfg.DB.MembershipApply(ctx, showLimit)
+		if err != nil {
+			w.failed(ctx, "membership streams could not be told; trying again", "MEMBERSHIP_FAILED", err)
+			return found
+		}
+		if n == 0 {
+			break
+		}
+		found = true
+	}
+	for ctx.Err() == nil {
+		outcome, err := w.cfg.DB.MembershipCheck(ctx, membershipAge, showLimit)
+		if err != nil {
+			w.failed(ctx, "a membership stream could not be compared; trying again", "MEMBERSHIP_FAILED", err)
+			return found
+		}
+		if outcome == "none" {
+			break
+		}
+		found = true
+	}
+	if found {
+		poke(w.observers)
+	}
+	return found
+}
+
+func (w *Worker) failed(ctx context.Context, msg, code string, err error) {
+	if ctx.Err() == nil {
+		w.cfg.Log.Warn(msg, "code", code, "err", err)
+	}
+}

@@ -1,0 +1,90 @@
+-- manifest_apply: carries out what an entity has written into its manifest
+-- between p_from and p_to, and moves the cursor, in one transaction. p_effects is
+-- an array with one element a key, the last state of each:
+--   key      the manifest's key
+--   wake     {source, condition, debounce, timeout, include} or absent
+--   cron     {expression, timezone} of the wake's source, or absent
+--   link     the path of the shared state it uses, or absent
+--   members  {ref, tags} of the memberships it observes, or absent
+--   send     {entity, message, at, manifest, producer} or absent
+-- What is absent is taken back. On behalf of the entity's creator: what that one
+-- may not read is not observed, what it may not write is not linked.
+-- Outcomes: applied | gone | stale | busy.
+create or replace function rouse.manifest_apply(p_id bigint, p_from bigint, p_to bigint, p_effects jsonb) returns text
+language plpgsql
+set search_path = rouse, pg_temp
+set lock_timeout = '5s'
+set plan_cache_mode = force_generic_plan
+set jit = off
+set enable_seqscan = off
+as $$
+declare
+    o      observers%rowtype;
+    v_by   text;
+    v_any  boolean;
+    v_now  timestamptz;
+    v_keep bigint;
+    v_path text;
+    w      jsonb;
+    e      jsonb;
+begin
+    select * into o from observers b where b.id = p_id for update skip locked;
+    if not found then
+        return case when exists (select from observers b where b.id = p_id) then 'busy' else 'stale' end;
+    elsif o.acked <> p_from then
+        return 'stale';
+    end if;
+    select x.created_by into v_by from entities x
+     where x.url = o.subscriber_url and x.service_id = o.service_id and x.status not in ('stopped', 'killed');
+    if not found then
+        delete from observers b where b.subscriber_url = o.subscriber_url and b.service_id = o.service_id;
+        delete from scheduled_tasks t where t.owner_url = o.subscriber_url and t.service_id = o.service_id;
+        return 'gone';
+    end if;
+    v_any := _principal_trusted(v_by);
+    for e in select value from jsonb_array_elements(p_effects) loop
+        v_now := clock_timestamp();
+        if e ? 'members' then
+            perform membership_ensure(o.service_id, v_by, v_any, e -> 'members' ->> 'ref', e -> 'members' -> 'tags');
+        end if;
+        w := e -> 'wake';
+        v_keep := null;
+        if w is not null then
+            v_path := _observe_source(o.service_id, w ->> 'source');
+            if coalesce(_observe_readable(o.service_id, v_by, v_any, v_path), true) then
+                if e ? 'cron' then
+                    perform _cron_ensure(o.service_id, v_path, e -> 'cron' ->> 'expression', e -> 'cron' ->> 'timezone');
+                end if;
+                v_keep := _observer_put(o.service_id, 'wake', o.subscriber_url, v_path, w ->> 'source', v_by, v_any, w ->> 'condition',
+                    (w ->> 'debounce')::integer, (w ->> 'timeout')::integer, (w ->> 'include')::boolean, e ->> 'key', v_now);
+            end if;
+        end if;
+        delete from observers b
+         where b.subscriber_url = o.subscriber_url and b.service_id = o.service_id and b.kind = 'wake'
+           and b.manifest_key = e ->> 'key' and b.id is distinct from v_keep;
+
+        delete from shared_state_links l
+         where l.entity_url = o.subscriber_url and l.manifest_key = e ->> 'key' and l.service_id = o.service_id
+           and l.path is distinct from e ->> 'link';
+        if e ? 'link' then
+            perform _shared_state_link(o.service_id, e ->> 'link', o.subscriber_url, e ->> 'key', v_by, v_any);
+        end if;
+
+        if e ? 'send' then
+            insert into scheduled_tasks (service_id, kind, due_at, entity_url, message, principal, trusted, owner_url, manifest_key, manifest, producer_id)
+            values (o.service_id, 'delayed_send', (e -> 'send' ->> 'at')::timestamptz, e -> 'send' ->> 'entity', e -> 'send' ->> 'message',
+                    v_by, v_any, o.subscriber_url, e ->> 'key', e -> 'send' ->> 'manifest', e -> 'send' ->> 'producer')
+            on conflict (owner_url, manifest_key, service_id) where owner_url is not null
+            do update set due_at = excluded.due_at, entity_url = excluded.entity_url, message = excluded.message,
+                          principal = excluded.principal, manifest = excluded.manifest, producer_id = excluded.producer_id;
+        else
+            delete from scheduled_tasks t
+             where t.owner_url = o.subscriber_url and t.service_id = o.service_id and t.manifest_key = e ->> 'key';
+        end if;
+    end loop;
+    update observers b set acked = p_to where b.id = o.id;
+    perform _observer_moved(o.id, o.stream_id, p_to);
+    return 'applied';
+end
+$$;
+comment on function rouse.manifest_apply(bigint, bigint, bigint, jsonb) is 'Carries out what an entity has written into its manifest.';

@@ -1,0 +1,82 @@
+-- observe_apply: moves cursors from where they were read (p_from) to p_to and, in
+-- the same transaction, appends the wakes that were found to the subscribers'
+-- main streams, which wake them as any actionable append does. Another gateway
+-- that has evaluated the same page finds the cursor elsewhere and changes
+-- nothing: a wake is delivered once, and a crash before the commit loses none.
+-- p_states is what a debounce has collected, p_due_ms when it or a timeout is
+-- due from now; null keeps neither, a negative due keeps the present one.
+-- p_over ends the registration. p_rows are the wakes, p_of says which cursor's
+-- (from 1), in order. Waits for no row, unless p_wait.
+-- Outcomes: applied | gone (removed) | stale | busy.
+create or replace function rouse.observe_apply(
+    p_ids bigint[], p_from bigint[], p_to bigint[], p_states text[], p_due_ms integer[], p_over boolean[], p_rows text[], p_of integer[], p_wait boolean
+) returns table (id bigint, outcome text)
+language plpgsql
+set search_path = rouse, pg_temp
+set lock_timeout = '5s'
+set plan_cache_mode = force_generic_plan
+set jit = off
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+    o      observers%rowtype;
+    v_main bigint;
+    v_rows text[];
+    v_row  text;
+    v_now  timestamptz;
+begin
+    for i in 1 .. cardinality(p_ids) loop
+        id := p_ids[i];
+        if p_wait then
+            -- Streams before observers, as an append has it.
+            perform 1 from observers b join streams s on s.path = ltrim(b.subscriber_url, '/') || '/main' and s.service_id = b.service_id
+              where b.id = p_ids[i] for no key update of s;
+        end if;
+        select * into o from observers b where b.id = p_ids[i] for update skip locked;
+        if not found or o.acked <> p_from[i] then
+            outcome := case when o.id is null and exists (select from observers b where b.id = p_ids[i]) then 'busy' else 'stale' end;
+            return next;
+            continue;
+        end if;
+        v_rows := array(select r.row from unnest(p_rows, p_of) with ordinality r (row, of, ord) where r.of = i order by r.ord);
+        if v_rows <> '{}' then
+            v_main := null;
+            select s.id into v_main from streams s
+             where s.path = ltrim(o.subscriber_url, '/') || '/main' and s.service_id = o.service_id and s.kind = 'entity'
+               and s.closed_at is null and s.deleted_at is null
+               for no key update skip locked;
+            if v_main is null and exists (select from streams s where s.path = ltrim(o.subscriber_url, '/') || '/main'
+                    and s.service_id = o.service_id and s.closed_at is null and s.deleted_at is null) then
+                outcome := 'busy';
+                return next;
+                continue;
+            elsif v_main is null then
+                -- The subscriber has ended: it is woken no more.
+                delete from observers b where b.id = o.id;
+                outcome := 'gone';
+                return next;
+                continue;
+            end if;
+            foreach v_row in array v_rows loop
+                perform _stream_push(v_main, v_row, true);
+            end loop;
+        end if;
+        if p_over[i] then
+            delete from observers b where b.id = o.id;
+            outcome := 'gone';
+            return next;
+            continue;
+        end if;
+        v_now := clock_timestamp();
+        update observers b
+           set acked = p_to[i], state = p_states[i],
+               due_at = case when p_due_ms[i] < 0 then b.due_at else v_now + make_interval(secs => p_due_ms[i] / 1000.0) end
+         where b.id = o.id;
+        perform _observer_moved(o.id, o.stream_id, p_to[i]);
+        outcome := 'applied';
+        return next;
+    end loop;
+end
+$$;
+comment on function rouse.observe_apply is 'Moves cursors and appends the wakes found, in one transaction.';

@@ -1,0 +1,27 @@
+-- observe_unregister: an entity is not woken any more by a source (p_source) or
+-- by what one manifest key asked for. Nothing to remove is fine.
+-- Outcomes: ok | not_found | forbidden.
+create or replace function rouse.observe_unregister(
+    p_service_id integer, p_principal text, p_trusted boolean, p_subscriber text, p_source text, p_manifest_key text
+) returns text
+language plpgsql
+set search_path = rouse, pg_temp
+set lock_timeout = '5s'
+set plan_cache_mode = force_generic_plan
+set jit = off
+set enable_seqscan = off
+as $$
+begin
+    if not exists (select from entities e where e.url = p_subscriber and e.service_id = p_service_id) then
+        return 'not_found';
+    elsif not p_trusted and not exists (select from entity_allowed(p_service_id, p_principal, 'write', array[p_subscriber])) then
+        return 'forbidden';
+    end if;
+    delete from observers o
+     where o.subscriber_url = p_subscriber and o.service_id = p_service_id and o.kind = 'wake'
+       and (p_source is null or o.source_path = _observe_source(p_service_id, p_source))
+       and (p_manifest_key is null or o.manifest_key = p_manifest_key);
+    return 'ok';
+end
+$$;
+comment on function rouse.observe_unregister(integer, text, boolean, text, text, text) is 'Removes what an entity is woken by.';

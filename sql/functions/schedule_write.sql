@@ -1,0 +1,47 @@
+-- schedule_write: appends a schedule's row (p_row) to its entity's manifest, which
+-- says what is scheduled: manifest_apply carries it out. A removal (p_removed)
+-- takes effect at once. p_target, if any, is whom the schedule sends to: the
+-- caller must be able to write there.
+-- Outcomes: ok | not_found | forbidden | not_running | target_not_found |
+-- target_forbidden.
+create or replace function rouse.schedule_write(
+    p_service_id integer, p_principal text, p_trusted boolean, p_url text, p_key text, p_row text, p_removed boolean, p_target text
+) returns text
+language plpgsql
+set search_path = rouse, pg_temp
+set lock_timeout = '5s'
+set plan_cache_mode = force_generic_plan
+set jit = off
+set enable_seqscan = off
+as $$
+declare
+    v_status text;
+    v_main   bigint;
+begin
+    select e.status into v_status from entities e where e.url = p_url and e.service_id = p_service_id;
+    if not found then
+        return 'not_found';
+    elsif not p_trusted and not exists (select from entity_allowed(p_service_id, p_principal, 'schedule', array[p_url])) then
+        return 'forbidden';
+    elsif v_status in ('stopping', 'stopped', 'killed') then
+        return 'not_running';
+    elsif p_target is not null and not exists (select from entities e where e.url = p_target and e.service_id = p_service_id) then
+        return 'target_not_found';
+    elsif p_target is not null and not p_trusted and not exists (select from entity_allowed(p_service_id, p_principal, 'write', array[p_target])) then
+        return 'target_forbidden';
+    end if;
+    perform observe_manifest(p_service_id, p_url);
+    select s.id into v_main from streams s
+     where s.path = ltrim(p_url, '/') || '/main' and s.service_id = p_service_id and s.kind = 'entity' for no key update;
+    if _stream_push(v_main, p_row, false) is null then
+        return 'not_running';
+    end if;
+    if p_removed then
+        delete from observers o
+         where o.subscriber_url = p_url and o.service_id = p_service_id and o.kind = 'wake' and o.manifest_key = p_key;
+        delete from scheduled_tasks t where t.owner_url = p_url and t.service_id = p_service_id and t.manifest_key = p_key;
+    end if;
+    return 'ok';
+end
+$$;
+comment on function rouse.schedule_write is 'Appends a schedule''s row to its entity''s manifest.';
