@@ -6,6 +6,5 @@ if (!baseUrl) throw new Error("CONFORMANCE_URL must name the gateway under test"
 runConformanceTests({
   baseUrl,
   longPollTimeoutMs: Number(process.env.CONFORMANCE_LONG_POLL_MS ?? 20000),
-  // The __ds routes are not served yet.
-  subscriptions: process.env.CONFORMANCE_SUBSCRIPTIONS === "1",
+  subscriptions: true,
 })
