@@ -42,8 +42,11 @@ type Deps struct {
 	DB         Database
 	Notify     Notifier
 	Transports []contract.Transport
-	Log        *slog.Logger
-	Registry   prometheus.Registerer
+	// Observed is told of appends to streams that observers watch, on the gateway
+	// that reads the log for all; it must not block. May be nil.
+	Observed func()
+	Log      *slog.Logger
+	Registry prometheus.Registerer
 }
 
 // Dispatch runs the loops.
@@ -82,8 +85,10 @@ func New(cfg Config, deps Deps) (*Dispatch, error) {
 	if err != nil {
 		return nil, err
 	}
+	router := newRouter(deps.DB, deps.Log, m)
+	router.observed = deps.Observed
 	return &Dispatch{cfg: cfg, deps: deps, metrics: m,
-		router:   newRouter(deps.DB, deps.Log, m),
+		router:   router,
 		delivery: newDelivery(deps.DB, deps.Notify, deps.Transports, deps.Log, m),
 	}, nil
 }

@@ -40,6 +40,9 @@ type Router struct {
 	metrics *metrics
 
 	scanNow chan struct{}
+	// observed is told of appends to streams that observers watch; it must not
+	// block. May be nil.
+	observed func()
 
 	mu    sync.Mutex
 	later map[int64]*retry
@@ -62,11 +65,15 @@ func newRouter(db RouterDatabase, log *slog.Logger, m *metrics) *Router {
 // committed; what has to be tried again is backed by the pending flag on the
 // stream's row, which the scan reads.
 func (r *Router) Notices(ctx context.Context, b feed.Batch) {
-	at := make([]store.StreamAt, 0, len(b.Notices))
+	at, observed := make([]store.StreamAt, 0, len(b.Notices)), false
 	for _, n := range b.Notices {
 		if n.Flags.Any(feed.Actionable | feed.Linked) {
 			at = append(at, store.StreamAt{Stream: n.Stream, Position: n.Tail})
 		}
+		observed = observed || n.Flags.Has(feed.Observed)
+	}
+	if observed && r.observed != nil {
+		r.observed()
 	}
 	wait := outageFirst
 	for len(at) > 0 {
