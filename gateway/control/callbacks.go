@@ -37,7 +37,7 @@ type notificationDoc struct {
 	Epoch        int64             `json:"epoch,omitempty" doc:"The fencing token of this lease."`
 	WakeID       string            `json:"wakeId,omitempty"`
 	StreamPath   string            `json:"streamPath,omitempty"`
-	Streams      []pathOffset      `json:"streams,omitempty" doc:"Offsets are the tails at wake time."`
+	Streams      []pathOffset      `json:"streams,omitempty" doc:"Each offset is the end of the newest message that asks for work."`
 	TriggeredBy  []string          `json:"triggeredBy,omitempty"`
 	TriggerEvent string            `json:"triggerEvent,omitempty"`
 	Callback     string            `json:"callback,omitempty" doc:"Where the lease is confirmed, kept and given back."`

@@ -6,7 +6,9 @@
 --
 -- notification_public is the one payload every transport carries (RFC "Wake
 -- notification shape"), without its tokens and its callback, which the gateway
--- adds when it serves it. Each stream's offset is the tail at wake time,
+-- adds when it serves it. Each stream's offset is the end of the newest message
+-- that asks for work, which is the tail unless a holder wrote behind it and went
+-- without acking: runtimes look for their trigger from that offset on.
 -- ackedOffset is where unread work begins. Subscriptions among the consumers
 -- are _wake_mint_subscriptions' part; entities alone cost nothing more.
 create or replace function rouse._wake_mint(p_consumers bigint[], p_reasons text[], p_now timestamptz)
@@ -39,7 +41,7 @@ begin
           left join lateral (select r.id, r.wake_stream from runners r
                               where t.type = 'runner' and r.service_id = c.service_id and r.id = t.target ->> 'runnerId' limit 1) r on true
          cross join lateral (
-               select min(s.path) as path, jsonb_agg(jsonb_build_object('path', '/' || s.path, 'offset', _offset(s.tail),
+               select min(s.path) as path, jsonb_agg(jsonb_build_object('path', '/' || s.path, 'offset', _offset(case when s.actionable > cs.acked then s.actionable else s.tail end),
                                                                         'ackedOffset', _offset(cs.acked)) order by s.path) as streams
                  from consumer_streams cs join streams s on s.id = any (array[cs.stream_id])
                 where cs.consumer_id = c.id and s.path is not null) u

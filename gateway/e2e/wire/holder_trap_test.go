@@ -411,3 +411,38 @@ func TestAHolderThatFallsSilentIsSeen(t *testing.T) {
 	}
 	r.refused(401, "UNAUTHORIZED", r.kyle, "POST", f.main(), row("text", "k", `{}`), tokenHeader(c.WriteToken)...)
 }
+
+// Runtimes look for what woke them from the notification's offset on. When a
+// holder wrote behind a message and died, the next wake's offset is still the
+// message's, or its successor would take the holder's rows for news without
+// work, and ack the message unworked.
+func TestAWakesOffsetIsThatOfItsWork(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	f, c := r.worked()
+	offset := func(a wire.Answer) string {
+		streams, _ := field(a, "streams").([]any)
+		if len(streams) != 1 {
+			t.Fatalf("%s", a.Raw)
+		}
+		s, _ := streams[0].(map[string]any)["offset"].(string)
+		return s
+	}
+	message := r.tail(f.main())
+	if got := offset(c); got != message {
+		t.Errorf("the first wake's offset is %s, the message's %s", got, message)
+	}
+	r.must(204, r.kyle, "POST", f.main(), row("text", "half", `{}`), tokenHeader(c.WriteToken)...)
+	r.db.Exec(t, `update rouse.consumers set lease_expires_at = clock_timestamp() - interval '1 ms', due_at = clock_timestamp() - interval '1 ms' where name = $1`, c.ConsumerID)
+	next := r.claimed(f, r.woken(f, 2))
+	if got := offset(next); got != message {
+		t.Errorf("the next wake's offset is %s, the message's %s", got, message)
+	}
+	// And so when work came during a claim that wrote after it.
+	second := r.send(f, `2`).Header.Get("Stream-Next-Offset")
+	r.must(204, r.kyle, "POST", f.main(), row("text", "whole", `{}`), tokenHeader(next.WriteToken)...)
+	r.done(f, next, message)
+	if got := offset(r.claimed(f, r.woken(f, 3))); got != second {
+		t.Errorf("the third wake's offset is %s, the message's %s", got, second)
+	}
+}
