@@ -88,6 +88,8 @@ type Control struct {
 	gates   *groupcommit.Group[store.GateRequest, store.Gate]
 	states  *stateGate
 	docs    apiDocs
+	// uploading has room for the attachments that may be written at once.
+	uploading chan struct{}
 }
 
 // New makes a Control; ctx bounds its group-committed lookups and Stop ends
@@ -135,6 +137,7 @@ func New(ctx context.Context, cfg Config) *Control {
 	c.registerGrants()
 	c.registerInbox()
 	c.registerCollections()
+	c.registerAttachments()
 	c.registerSend()
 	c.registerRunners()
 	c.registerCallbacks()
@@ -279,6 +282,8 @@ type route struct {
 	alone   bool // a token alone is enough
 	body    bool
 	aliases map[string]string
+	// raw takes the place of huma's handler where a body is not JSON.
+	raw func(http.ResponseWriter, *http.Request) error
 }
 
 func (rt *route) serve(w http.ResponseWriter, r *http.Request, params []string) error {
@@ -293,6 +298,9 @@ func (rt *route) serve(w http.ResponseWriter, r *http.Request, params []string) 
 	r = r.WithContext(ctx)
 	for i := 0; i < len(params); i += 2 {
 		r.SetPathValue(params[i], params[i+1])
+	}
+	if rt.raw != nil {
+		return rt.raw(w, r)
 	}
 	if rt.body {
 		body, release, err := rt.c.readBody(w, r)
@@ -359,6 +367,17 @@ type routeOptions struct {
 	aliases    map[string]string
 }
 
+// addRaw registers an operation whose bodies are not JSON, and describes it.
+func addRaw(c *Control, op huma.Operation, codes []problem.Code, handler func(http.ResponseWriter, *http.Request) error) {
+	describeErrors(&op, append(codes, callerCodes...))
+	c.api.OpenAPI().AddOperation(&op)
+	c.adapter.Handle(&op, nil)
+	c.adapter.routes[op.Path][op.Method].raw = handler
+}
+
+// callerCodes are how finding the caller can fail.
+var callerCodes = []problem.Code{problem.InvalidPrincipal, problem.Unauthenticated, problem.OriginForbidden, problem.ServiceNotFound, problem.AuthUnavailable, problem.DatabaseUnavailable}
+
 // add registers one operation. The handler's errors reach the client as
 // problems, whatever they are.
 func add[I, O any](c *Control, op huma.Operation, opt routeOptions, codes []problem.Code, handler func(context.Context, *I) (*O, error)) {
@@ -368,7 +387,7 @@ func add[I, O any](c *Control, op huma.Operation, opt routeOptions, codes []prob
 	}
 	op.Metadata[routeKey] = opt
 	if !opt.public {
-		codes = append(codes, problem.InvalidPrincipal, problem.Unauthenticated, problem.OriginForbidden, problem.ServiceNotFound, problem.AuthUnavailable, problem.DatabaseUnavailable)
+		codes = append(codes, callerCodes...)
 	}
 	describeErrors(&op, codes)
 	huma.Register(c.api, op, func(ctx context.Context, in *I) (*O, error) {

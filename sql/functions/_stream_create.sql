@@ -68,9 +68,11 @@ begin
             return;
         end if;
 
-        if p_kind = 'app' and p_path like '%/error' and exists (
-               select 1 from entities e where e.service_id = p_service and e.url = '/' || left(p_path, -6)) then
-            -- The name of an entity's error stream, which is made at its first write.
+        if p_kind = 'app' and (p_path like '%/error' and exists (
+               select 1 from entities e where e.service_id = p_service and e.url = '/' || left(p_path, -6))
+            or p_path like '%/attachments/%' and exists (
+               select 1 from entities e where e.service_id = p_service and e.url = '/' || regexp_replace(p_path, '/attachments/[^/]*$', ''))) then
+            -- The name of an entity's error stream, which is made at its first write, or of one of its attachments.
             outcome := 'guarded';
             return next;
             return;
