@@ -80,8 +80,7 @@ func (h *Handler) serveFirst(q *request) error {
 	err := h.snapshot(ctx, q.definition, nil, "", rows, func(s store.ShapeSnapshot, from uint64) error {
 		start = from
 		hd := q.headers(newHandle(q.id, s).String(), start)
-		hd.Set("Electric-Up-To-Date", "")
-		hd["Electric-Cursor"] = []string{strconv.FormatInt(cursor(q.cursor), 10)}
+		hd.Set("Electric-Up-To-Date", "") // and no cursor: a client that has seen it takes the answer for a cache's
 		a.buf = append(a.buf, '[')
 		return nil
 	}, func(cells []cell) error {

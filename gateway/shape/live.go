@@ -65,8 +65,8 @@ func (h *Handler) serveLog(q *request) error {
 	head.Set("Electric-Up-To-Date", "")
 	tag := `"` + q.id + ":" + strconv.FormatUint(q.offset, 36) + ":" + strconv.FormatUint(offset, 36) + `"`
 	head.Set("Etag", tag)
-	head["Electric-Cursor"] = []string{strconv.FormatInt(cursor(q.cursor), 10)}
 	if q.live {
+		head["Electric-Cursor"] = []string{strconv.FormatInt(cursor(q.cursor), 10)}
 		head.Set("Cache-Control", "no-store")
 	} else if q.http.Header.Get("If-None-Match") == tag {
 		q.w.WriteHeader(http.StatusNotModified)
