@@ -1,0 +1,128 @@
+// @durable-streams/client and @durable-streams/state, as they are, against a
+// gateway.
+import assert from "node:assert/strict"
+import { describe, it } from "node:test"
+import { DurableStream, DurableStreamError, IdempotentProducer, stream } from "@durable-streams/client"
+import { createStateSchema, MaterializedState } from "@durable-streams/state"
+import { createStreamDB } from "@durable-streams/state/db"
+import { as, base, bound, restart, until } from "./rig.mjs"
+
+const kyle = as("user:kyle")
+const headers = { "electric-principal": "user:kyle" }
+let n = 0
+const fresh = (name) => `${base}/v1/stream/${name}-${process.pid}-${n++}`
+
+describe("@durable-streams/client", () => {
+  it("creates, appends, reads and resumes", async () => {
+    const url = fresh("log")
+    const log = await DurableStream.create({ url, contentType: "application/json" })
+    await log.append(JSON.stringify({ n: 1 }))
+    await Promise.all([log.append(JSON.stringify({ n: 2 })), log.append(JSON.stringify({ n: 3 }))])
+    const read = await stream({ url, offset: "-1", live: false })
+    assert.deepEqual(await read.json(), [{ n: 1 }, { n: 2 }, { n: 3 }])
+    const offset = read.offset
+    await log.append(JSON.stringify({ n: 4 }))
+    assert.deepEqual(await (await stream({ url, offset, live: false })).json(), [{ n: 4 }])
+    assert.equal((await DurableStream.head({ url })).contentType, "application/json")
+  })
+
+  for (const live of ["long-poll", "sse"]) {
+    it(`reads live by ${live}, across a restart of the gateway`, async () => {
+      const url = fresh("live")
+      const log = await DurableStream.create({ url, contentType: "application/json" })
+      await log.append(JSON.stringify({ n: 0 }))
+      const abort = new AbortController()
+      const got = []
+      const res = await stream({ url, offset: "-1", live, signal: abort.signal })
+      res.subscribeJson((batch) => { got.push(...batch.items.map((item) => item.n)) })
+      await until("what was there", () => got.length === 1)
+      await log.append(JSON.stringify({ n: 1 }))
+      await until("what came", () => got.length === 2)
+      await restart()
+      await log.append(JSON.stringify({ n: 2 }))
+      await until("what came after the restart", () => got.length === 3)
+      assert.deepEqual(got, [0, 1, 2])
+      abort.abort()
+    })
+  }
+
+  it("writes exactly once", async () => {
+    const url = fresh("once")
+    const log = await DurableStream.create({ url, contentType: "application/json" })
+    const failures = []
+    const producer = new IdempotentProducer(log, "writer", { autoClaim: true, onError: (err) => failures.push(err) })
+    for (let i = 0; i < 200; i++) producer.append(JSON.stringify({ i }))
+    await producer.flush()
+    await producer.close()
+    assert.deepEqual(failures, [])
+    const items = await (await stream({ url, offset: "-1", live: false })).json()
+    assert.deepEqual(items.map((item) => item.i), [...Array(200).keys()])
+  })
+
+  it("is told what is not there", async () => {
+    await assert.rejects(() => stream({ url: fresh("none"), live: false }).then((res) => res.json()), (err) => err.status === 404)
+    assert.ok(DurableStreamError)
+  })
+})
+
+// anything takes every value: what the schema says is not the point here.
+const anything = { "~standard": { version: 1, vendor: "test", validate: (value) => ({ value }) } }
+
+describe("@durable-streams/state", () => {
+  it("materialises an entity's stream", { timeout: bound }, async () => {
+    await kyle("POST", "/_electric/entity-types", { name: "bot", description: "A bot." })
+    const id = `b${process.pid}`
+    await kyle("PUT", `/_electric/entities/bot/${id}`, { args: { size: 1 } })
+    const url = `${base}/bot/${id}/main`
+    const state = createStateSchema({
+      created: { schema: anything, type: "entity_created", primaryKey: "key" },
+      inbox: { schema: anything, type: "inbox", primaryKey: "key" },
+    })
+    const db = createStreamDB({ streamOptions: { url, contentType: "application/json", headers }, live: "sse", state })
+    try {
+      await db.preload()
+      assert.equal(db.collections.created.size, 1)
+      const [created] = db.collections.created.toArray
+      assert.equal(created.entity_type, "bot")
+      assert.deepEqual(created.args, { size: 1 })
+      await kyle("POST", `/_electric/entities/bot/${id}/send`, { payload: { text: "hello" } })
+      await until("the message", () => db.collections.inbox.size === 1)
+      assert.deepEqual(db.collections.inbox.toArray[0].payload, { text: "hello" })
+    } finally {
+      db.close()
+    }
+    const plain = new MaterializedState()
+    const events = await (await stream({ url, headers, offset: "-1", live: false })).json()
+    for (const event of events) {
+      assert.match(event.headers.offset, /^\d{16}_\d{16}$/)
+      plain.apply(event)
+    }
+    assert.deepEqual([...plain.getType("inbox").values()].map((m) => m.payload), [{ text: "hello" }])
+  })
+
+  it("awaits what it wrote itself", { timeout: bound }, async () => {
+    const url = fresh("db")
+    const state = createStateSchema({ users: { schema: anything, type: "user", primaryKey: "id" } })
+    const db = createStreamDB({
+      streamOptions: { url, contentType: "application/json" }, live: "sse", state,
+      actions: ({ db, stream }) => ({
+        add: {
+          onMutate: (user) => { db.collections.users.insert(user) },
+          mutationFn: async (user) => {
+            const txid = crypto.randomUUID()
+            await stream.append(JSON.stringify(state.users.insert({ value: user, headers: { txid } })))
+            await db.utils.awaitTxId(txid, bound)
+          },
+        },
+      }),
+    })
+    await DurableStream.create({ url, contentType: "application/json" })
+    await db.preload()
+    try {
+      await db.actions.add({ id: "1", name: "Kyle" }).isPersisted.promise
+      assert.equal(db.collections.users.get("1").name, "Kyle")
+    } finally {
+      db.close()
+    }
+  })
+})
