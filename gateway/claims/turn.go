@@ -16,10 +16,11 @@ import (
 // lease, say how far it has come, and finish, in one transaction.
 type Turn struct {
 	Service int32
-	// Consumer is the name of the subscription's consumer: a token of another
-	// one is refused.
-	Consumer string
-	Token    string
+	// Consumer is the name of the subscription's consumer and ConsumerID its id: a
+	// token of another one is refused.
+	Consumer   string
+	ConsumerID int64
+	Token      string
 	// Wake and Epoch, when given, must be the token's.
 	Wake  string
 	Epoch int64
@@ -50,15 +51,15 @@ const callbackClaim = "callback"
 // the last: the same call again is fenced, since the wake is over.
 func (s *Service) Turn(ctx context.Context, t Turn) (Turned, error) {
 	k, err := s.tokens.Verify(t.Token)
-	if err != nil || k.Service != t.Service || k.Purpose == Write {
+	// A claim token names no consumer: its wake does.
+	if err != nil || k.Service != t.Service || k.Purpose == Write || k.Consumer != 0 && k.Consumer != t.ConsumerID {
 		return Turned{}, ErrTurnToken
 	}
 	acks, err := turnAcks(t.Acks)
 	if err != nil {
 		return Turned{}, err
 	}
-	other := t.Wake != "" && t.Wake != k.Wake || t.Epoch != 0 && t.Epoch != k.Epoch
-	if other {
+	if t.Wake != "" && t.Wake != k.Wake || t.Epoch != 0 && t.Epoch != k.Epoch {
 		return Turned{}, subscriptionRefusal(store.ClaimAnswer{Outcome: "stale", Epoch: k.Epoch})
 	}
 	op := store.ClaimOp{Service: k.Service, ID: k.Consumer, Consumer: t.Consumer, Wake: k.Wake, Epoch: k.Epoch, Proved: k.Purpose == Claim}

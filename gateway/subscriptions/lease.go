@@ -95,7 +95,7 @@ func (h *Handler) turn(q *request, kind string, release bool) error {
 	case kind != "" && s.Type != kind:
 		return errNotPullWake
 	}
-	t.Consumer = s.ConsumerName
+	t.Consumer, t.ConsumerID = s.ConsumerName, s.ConsumerID
 	got, err := h.Mutex.Turn(q.Context(), t)
 	if err != nil {
 		return err
