@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/feed"
@@ -32,6 +33,10 @@ const (
 	deliveryPage = 64
 	deliveryPoll = time.Second
 	resultTries  = 5
+	// firstLook and lastLook bound the pauses between looks for a wake that the
+	// log has told of: a commit is in the log some moments before others see it.
+	firstLook = 2 * time.Millisecond
+	lastLook  = 64 * time.Millisecond
 )
 
 // Delivery hands due wakes to push transports. A wake is lent by the database
@@ -43,6 +48,8 @@ type Delivery struct {
 	log        *slog.Logger
 	metrics    *metrics
 	now        chan struct{}
+	told       atomic.Bool // the log has told of wakes since the last look
+	poll       time.Duration
 	receivers  *receivers
 	wg         sync.WaitGroup
 }
@@ -51,7 +58,7 @@ var _ feed.DeliverySink = (*Delivery)(nil)
 
 func newDelivery(db DeliveryDatabase, n Notifier, ts []contract.Transport, log *slog.Logger, m *metrics) *Delivery {
 	d := &Delivery{db: db, notify: n, transports: map[string]contract.Transport{}, log: log, metrics: m,
-		now: make(chan struct{}, 1), receivers: newReceivers()}
+		now: make(chan struct{}, 1), poll: deliveryPoll, receivers: newReceivers()}
 	for _, t := range ts {
 		d.transports[t.Type()] = t
 	}
@@ -59,41 +66,60 @@ func newDelivery(db DeliveryDatabase, n Notifier, ts []contract.Transport, log *
 }
 
 // Wakes implements feed.DeliverySink: the rows decide what is due.
-func (d *Delivery) Wakes(context.Context, []string) { poke(d.now) }
+func (d *Delivery) Wakes(context.Context, []string) {
+	d.told.Store(true)
+	poke(d.now)
+}
 
 // Gap implements feed.DeliverySink.
 func (d *Delivery) Gap(context.Context, feed.GapReason) { poke(d.now) }
 
 // run takes due wakes when told and once a second, until ctx ends; deliveries
-// under way are waited for.
+// under way are waited for. When it was told and finds nothing it looks again a
+// few times: the wake is not visible yet, or another gateway has it.
 func (d *Delivery) run(ctx context.Context) {
 	defer d.wg.Wait()
-	tick := time.NewTicker(deliveryPoll)
+	tick := time.NewTicker(d.poll)
 	defer tick.Stop()
+	again := time.NewTimer(d.poll)
+	defer again.Stop()
+	told, wait := false, firstLook
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-d.now:
 		case <-tick.C:
+		case <-again.C:
 		}
-		d.drain(ctx)
+		told = d.told.Swap(false) || told
+		found := d.drain(ctx)
+		switch {
+		case found || wait > lastLook:
+			told, wait = false, firstLook
+		case told:
+			again.Reset(wait)
+			wait *= 2
+		}
 	}
 }
 
-func (d *Delivery) drain(ctx context.Context) {
+// drain lends and sends all that is due; found is false when there was nothing
+// to lend though there was room for it.
+func (d *Delivery) drain(ctx context.Context) (found bool) {
 	for ctx.Err() == nil {
 		slots, each, room := d.receivers.free()
 		if slots == 0 {
-			return // a finished delivery pokes again
+			return true // a finished delivery pokes again
 		}
 		due, more, err := d.db.DeliveryLend(ctx, min(slots, deliveryPage), each, room)
 		if err != nil {
 			if ctx.Err() == nil {
 				d.log.Warn("due wakes could not be taken; trying again", "code", "DELIVERY_TAKE_FAILED", "err", err)
 			}
-			return
+			return true // the next tick tries again
 		}
+		found = found || len(due) > 0 || more
 		for _, w := range due {
 			d.receivers.begin(w.Receiver)
 			d.wg.Add(1)
@@ -104,9 +130,10 @@ func (d *Delivery) drain(ctx context.Context) {
 			}()
 		}
 		if !more {
-			return
+			return found
 		}
 	}
+	return found
 }
 
 func (d *Delivery) send(ctx context.Context, w store.DueDelivery) {

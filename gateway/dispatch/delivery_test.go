@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/rouse-run/rouse/gateway/store"
 	"github.com/rouse-run/rouse/plugins/contract"
 )
@@ -87,6 +89,46 @@ func TestDeliveryIsWholeAndRecorded(t *testing.T) {
 				t.Errorf("%s: %v, not %v", k, m[k], want)
 			}
 		}
+	}
+}
+
+// The log tells of a commit before others see it: the wake is looked for again
+// at once, not at the next tick, and not for ever when another gateway has it.
+func TestAWakeThatIsNotVisibleYetIsLookedForAgain(t *testing.T) {
+	t.Parallel()
+	delivered := make(chan string, 1)
+	db := &fakeDB{take: func(n, _ int) ([]store.DueDelivery, error) {
+		if n == 3 {
+			return []store.DueDelivery{dueWake("w", time.Minute)}, nil
+		}
+		return nil, nil
+	}}
+	m, err := newMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDelivery(db, fakeNotifier{}, []contract.Transport{fakeTransport{func(_ context.Context, x contract.Delivery) contract.Result {
+		delivered <- x.WakeID
+		return contract.Result{Outcome: contract.Accepted}
+	}}}, slog.New(slog.DiscardHandler), m)
+	d.poll = time.Hour
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); d.run(ctx) }()
+	defer func() { stop(); <-ended }()
+	looks := func() int { return db.count(func() int { return db.taken }) }
+	d.Wakes(t.Context(), []string{"w"})
+	select {
+	case <-delivered:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("after %d looks it is not delivered", looks())
+	}
+	d.Wakes(t.Context(), []string{"another gateway's"})
+	eventually(t, "the last look", func() bool { return looks() >= 11 })
+	before := looks()
+	pause(t.Context(), 4*lastLook)
+	if after := looks(); after > before+2 {
+		t.Errorf("it looks on: %d, %d", before, after)
 	}
 }
 
