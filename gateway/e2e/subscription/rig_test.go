@@ -48,7 +48,10 @@ func newRig(t *testing.T, gateways int, edit func(*config.Config)) *rig {
 	}
 	client := wire.NewHTTP(patience)
 	t.Cleanup(client.CloseIdleConnections)
-	r.Client = &wire.Client{Base: r.bases[0], Principal: "user:kyle", HTTP: client}
+	r.Client = &wire.Client{Principal: "user:kyle", HTTP: client}
+	if gateways > 0 {
+		r.Base = r.bases[0]
+	}
 	return r
 }
 
