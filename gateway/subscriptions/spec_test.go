@@ -1,0 +1,103 @@
+package subscriptions
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/rouse-run/rouse/gateway/problem"
+)
+
+func TestPatterns(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		pattern, path string
+		want          bool
+	}{
+		{"a/b", "a/b", true}, {"a/b", "a/c", false}, {"a/b", "a", false}, {"a/b", "a/b/c", false},
+		{"a/*", "a/b", true}, {"a/*", "a", false}, {"a/*", "a/b/c", false}, {"*", "a", true}, {"*", "a/b", false}, {"*/b", "a/b", true},
+		{"a/**", "a", true}, {"a/**", "a/b", true}, {"a/**", "a/b/c", true}, {"a/**", "b", false}, {"**", "a/b/c", true},
+		{"**/c", "c", true}, {"**/c", "a/b/c", true}, {"**/c", "a/c/b", false}, {"a/**/c", "a/c", true}, {"a/**/c", "a/b/b/c", true}, {"a/**/c", "a/b", false},
+		{"a/**/*", "a", false}, {"a/**/*", "a/b", true}, {"**/**", "a", true}, {"a.b", "axb", false},
+	} {
+		if got := matches(strings.Split(c.pattern, "/"), strings.Split(c.path, "/")); got != c.want {
+			t.Errorf("%s and %s: %v", c.pattern, c.path, got)
+		}
+	}
+}
+
+// The matcher says what a regular expression says.
+func TestPatternsAreRegular(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		pattern := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "*", "**"}), 1, 6).Draw(t, "pattern")
+		path := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c"}), 1, 7).Draw(t, "path")
+		var re strings.Builder
+		for _, p := range pattern {
+			switch p {
+			case "*":
+				re.WriteString(`[^/]+/`)
+			case "**":
+				re.WriteString(`([^/]+/)*`)
+			default:
+				re.WriteString(p + "/")
+			}
+		}
+		want := regexp.MustCompile("^" + re.String() + "$").MatchString(strings.Join(path, "/") + "/")
+		if got := matches(pattern, path); got != want {
+			t.Fatalf("%v, not %v, by %s", got, want, re.String())
+		}
+	})
+}
+
+func TestPaths(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{"a": "a", "/a/b": "a/b", "a/b/": "a/b", "//a//": "a", "/v1/stream/a/b": "a/b", "v1/stream/a": "a", "a b/ü": "a b/ü", "a*": "a*",
+		"": "", "/": "", "a//b": "", ".": "", "a/..": "", "_a": "", "__ds/x": "", "runners/r/wake": "", "v1/other": "", "a\x00": "", "a\nb": "", "\xff": "", strings.Repeat("x", 1025): ""} {
+		got, why := relative(in, false)
+		if got != want || (why == "") != (want != "") {
+			t.Errorf("%q: %q %q", in, got, why)
+		}
+	}
+	for in, want := range map[string]string{"a/*": "a/*", "/**/": "**", "*": "*", "runners/**": "runners/**", "a*/b": "", "***": "", "_x/*": "", "api/*": ""} {
+		if got, why := relative(in, true); got != want || (why == "") != (want != "") {
+			t.Errorf("pattern %q: %q %q", in, got, why)
+		}
+	}
+}
+
+// Whatever a body holds, it is taken or refused with a code, and what is taken
+// can be stored.
+func FuzzSpec(f *testing.F) {
+	for _, seed := range []string{`{}`, `{"type":"webhook","pattern":"a/*","webhook":{"url":"https://a.example/"}}`, `{"type":"pull-wake","streams":["a"],"wake_stream":"w","lease_ttl_ms":1000}`,
+		`{"type":"pull-wake","pattern":"**","wake_stream":"w"}`, `{"type":"webhook","pattern":"\u0000"}`} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		var s spec
+		if json.Unmarshal([]byte(body), &s) != nil {
+			t.Skip("not of the form")
+		}
+		got, err := s.check()
+		if err != nil {
+			if problem.CodeOf(err) != problem.InvalidRequest {
+				t.Errorf("%v", err)
+			}
+			return
+		}
+		if got.Lease < minLease || got.Lease > maxLease || got.Pattern == "" && len(got.Streams) == 0 || (got.WebhookURL == "") == (got.WakeStream == "") {
+			t.Errorf("%+v", got)
+		}
+		for _, p := range append([]string{got.Pattern, got.WakeStream, got.WebhookURL, got.Description}, got.Streams...) {
+			if strings.Contains(p, "\x00") {
+				t.Errorf("%q cannot be stored", p)
+			}
+		}
+		if got.WakeStream != "" && got.Pattern != "" && matches(strings.Split(got.Pattern, "/"), strings.Split(got.WakeStream, "/")) {
+			t.Errorf("%+v wakes itself", got)
+		}
+	})
+}
