@@ -73,6 +73,8 @@ create table rouse.scheduled_tasks (
 create index scheduled_tasks_due_at_idx on rouse.scheduled_tasks (due_at) where due_at is not null;
 create unique index scheduled_tasks_owner_url_manifest_key_key on rouse.scheduled_tasks (owner_url, manifest_key, service_id)
     where owner_url is not null;
+create unique index scheduled_tasks_producer_id_key on rouse.scheduled_tasks (producer_id, entity_url, service_id)
+    where owner_url is null;
 create unique index scheduled_tasks_stream_id_key on rouse.scheduled_tasks (stream_id) where stream_id is not null;
 comment on table rouse.scheduled_tasks is 'What is to happen at a time: a message is sent, or a cron stream ticks. A send''s row goes with it; a cron''s stays for its tick number, without a due time while nobody listens.';
 comment on column rouse.scheduled_tasks.planned is 'False: due_at is when somebody began to listen, and the first tick is still to be found.';

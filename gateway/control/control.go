@@ -20,6 +20,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/groupcommit"
 	"github.com/rouse-run/rouse/gateway/intake"
 	"github.com/rouse-run/rouse/gateway/obs"
+	"github.com/rouse-run/rouse/gateway/observation"
 	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/store"
 )
@@ -73,6 +74,9 @@ type Config struct {
 	Bodies *intake.Budget
 	// BodyTimeout cuts off a body that stalls or trickles; zero means 30 s.
 	BodyTimeout time.Duration
+	// Poke says that something was registered or scheduled; it must not block. nil
+	// is fine: it is found a little later.
+	Poke func()
 	// Headers sets the headers every response carries (CORS, security).
 	Headers func(http.Header)
 	Log     *slog.Logger
@@ -87,7 +91,9 @@ type Control struct {
 	schemas *schemaCache
 	gates   *groupcommit.Group[store.GateRequest, store.Gate]
 	states  *stateGate
-	docs    apiDocs
+	// manifests are the entities whose manifest is read.
+	manifests manifestGate
+	docs      apiDocs
 	// uploading has room for the attachments that may be written at once.
 	uploading chan struct{}
 }
@@ -104,6 +110,9 @@ func New(ctx context.Context, cfg Config) *Control {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Poke == nil {
+		cfg.Poke = func() {}
 	}
 	if cfg.Headers == nil {
 		cfg.Headers = func(http.Header) {}
@@ -143,6 +152,9 @@ func New(ctx context.Context, cfg Config) *Control {
 	c.registerCallbacks()
 	c.registerConsumers()
 	c.registerWakes()
+	c.registerObservers()
+	c.registerSchedules()
+	c.registerSources()
 	c.registerServices()
 	c.describeStreams()
 	describeJSON(c.api.OpenAPI().Components.Schemas)
@@ -165,9 +177,12 @@ var jsonFormat = huma.Format{
 }
 
 // Handles says whether a request's path is this handler's: below /_electric or
-// the OpenAPI's.
+// the OpenAPI's. Shared states are streams.
 func Handles(r *http.Request) bool {
 	p := r.URL.EscapedPath()
+	if strings.HasPrefix(p, "/"+observation.SharedStatePrefix) {
+		return false
+	}
 	return p == "/"+mount || strings.HasPrefix(p, "/"+mount+"/") || p == "/openapi.json" || p == "/openapi-3.0.json"
 }
 

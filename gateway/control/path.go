@@ -65,7 +65,7 @@ var entityVerbs = map[string]bool{
 // entityItems are followed by the name of one item, which may hold slashes.
 var entityItems = map[string]bool{
 	"tags": true, "inbox": true, "schedules": true, "attachments": true, "grants": true, "collections": true,
-	"webhook-source-subscriptions": true, "pg-sync-observations": true,
+	"webhook-source-subscriptions": true, "event-source-subscriptions": true, "pg-sync-observations": true,
 }
 
 const entityRoot = "/" + mount + "/entities"

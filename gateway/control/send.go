@@ -90,7 +90,7 @@ type sendInput struct {
 		Key           string          `json:"key,omitempty" maxLength:"256" doc:"The message's key; a send repeated with the same key lands once."`
 		Mode          string          `json:"mode,omitempty" enum:"immediate,queued,paused,steer"`
 		Position      json.RawMessage `json:"position,omitempty"`
-		AfterMS       float64         `json:"afterMs,omitempty" minimum:"0" doc:"Delayed sends are not served yet: only 0 is taken."`
+		AfterMS       float64         `json:"afterMs,omitempty" minimum:"0" doc:"Send it so many milliseconds from now; answered by 204."`
 		From          string          `json:"from,omitempty"`
 		FromPrincipal string          `json:"from_principal,omitempty"`
 		FromAgent     string          `json:"from_agent,omitempty"`
@@ -98,6 +98,7 @@ type sendInput struct {
 }
 
 type sendOutput struct {
+	Status     int
 	NextOffset string `header:"Stream-Next-Offset"`
 	Body       struct {
 		TxID   string `json:"txid" format:"uuid"`
@@ -108,7 +109,8 @@ type sendOutput struct {
 
 func (c *Control) registerSend() {
 	add(c, huma.Operation{OperationID: "sendToEntity", Method: http.MethodPost, Path: entityPath + "/send", Tags: []string{"entities"},
-		Summary: "Send a message to an entity's inbox"},
+		Summary:   "Send a message to an entity's inbox",
+		Responses: map[string]*huma.Response{"204": {Description: "The message is scheduled (afterMs)."}}},
 		routeOptions{aliases: map[string]string{"fromPrincipal": "from_principal", "fromAgent": "from_agent", "messageType": "type", "after_ms": "afterMs"}},
 		[]problem.Code{problem.NotFound, problem.UnknownEntityType, problem.Unauthorized, problem.NotRunning, problem.SchemaValidationFailed,
 			problem.UnknownMessageType, problem.PayloadTooLarge, problem.Overloaded}, c.send)
@@ -116,8 +118,8 @@ func (c *Control) registerSend() {
 
 func (c *Control) send(ctx context.Context, in *sendInput) (*sendOutput, error) {
 	who, b := from(ctx), &in.Body
-	if b.AfterMS > 0 {
-		return nil, invalidFields(problem.Detail{Path: "/afterMs", Message: "delayed sends are not served"})
+	if b.AfterMS > maxAfter {
+		return nil, invalidFields(problem.Detail{Path: "/afterMs", Message: "must be at most ten years"})
 	}
 	m := message{Type: b.Type, Key: b.Key, Payload: b.Payload, From: who.principal(), Mode: b.Mode, FromPrincipal: who.principal()}
 	if m.Mode == "" {
@@ -161,6 +163,9 @@ func (c *Control) send(ctx context.Context, in *sendInput) (*sendOutput, error) 
 			m.Key = "msg-in-" + m.TxID
 		}
 	}
+	if b.AfterMS > 0 {
+		return &sendOutput{Status: http.StatusNoContent}, c.sendLater(ctx, at, m, b.AfterMS, producer)
+	}
 	text, key, txid := m.row(time.Now())
 	if gate.Status == "paused" && m.Mode != "paused" {
 		// Resumed first: if the append fails the entity is merely awake, while
@@ -173,7 +178,7 @@ func (c *Control) send(ctx context.Context, in *sendInput) (*sendOutput, error) 
 	if err != nil {
 		return nil, err
 	}
-	out := &sendOutput{NextOffset: store.FormatOffset(res.Position)}
+	out := &sendOutput{Status: http.StatusOK, NextOffset: store.FormatOffset(res.Position)}
 	out.Body.TxID, out.Body.Key, out.Body.Offset = txid, key, out.NextOffset
 	return out, nil
 }

@@ -126,7 +126,7 @@ type finishedChild struct {
 func (e *evaluator) tell(ctx context.Context, id string, st *collected) error {
 	var child *finishedChild
 	if r := st.Run; r != nil && e.o.SourceParent != "" && e.o.SourceParent == e.o.SubscriberURL {
-		child = &finishedChild{URL: "/" + strings.TrimSuffix(e.o.SourcePath, "/main"), Type: e.o.SourceType, RunStatus: r.Status}
+		child = &finishedChild{URL: e.o.SourceEntity, Type: e.o.SourceType, RunStatus: r.Status}
 		if e.o.IncludeResponse && r.Key != "" {
 			var err error
 			if child.Response, child.Error, err = e.response(ctx, *r); err != nil {

@@ -27,6 +27,7 @@ const (
 	OffsetInvalid          Code = "OFFSET_INVALID"
 	InvalidSignal          Code = "INVALID_SIGNAL"
 	InvalidPrincipal       Code = "INVALID_PRINCIPAL"
+	InvalidWakeUnregister  Code = "INVALID_WAKE_UNREGISTER"
 	InvalidTarget          Code = "INVALID_TARGET"
 	WebhookURLRejected     Code = "WEBHOOK_URL_REJECTED"
 	InvalidWhere           Code = "INVALID_WHERE"
@@ -56,6 +57,8 @@ const (
 	DuplicateURL           Code = "DUPLICATE_URL"
 	NotRunning             Code = "NOT_RUNNING"
 	SchemaKeyExists        Code = "SCHEMA_KEY_EXISTS"
+	ForkInProgress         Code = "FORK_IN_PROGRESS"
+	ForkWaitTimeout        Code = "FORK_WAIT_TIMEOUT"
 	EpochHeld              Code = "EPOCH_HELD"
 	EpochStale             Code = "EPOCH_STALE"
 	LeaseExpired           Code = "LEASE_EXPIRED"
@@ -83,6 +86,7 @@ const (
 	ServeEndpointMismatch  Code = "SERVE_ENDPOINT_NAME_MISMATCH"
 	ServeEndpointFailed    Code = "SERVE_ENDPOINT_UNREACHABLE"
 	NotReady               Code = "NOT_READY"
+	NotConfigured          Code = "NOT_CONFIGURED"
 	ServerStopping         Code = "SERVER_STOPPING"
 	Overloaded             Code = "OVERLOADED"
 	DatabaseUnavailable    Code = "DATABASE_UNAVAILABLE"
@@ -97,6 +101,7 @@ var table = map[Code]Info{
 	InvalidJSON:            {400, "The body is not valid JSON", false, 0},
 	OffsetInvalid:          {400, "The offset is not valid", false, 0},
 	InvalidSignal:          {409, "The entity cannot take this signal now", false, 0},
+	InvalidWakeUnregister:  {400, "Nothing says what to unregister", false, 0},
 	InvalidPrincipal:       {400, "The principal is malformed", false, 0},
 	InvalidTarget:          {400, "The dispatch target is not valid", false, 0},
 	WebhookURLRejected:     {400, "The webhook address is not allowed", false, 0},
@@ -127,6 +132,8 @@ var table = map[Code]Info{
 	DuplicateURL:           {409, "An entity with this url exists", false, 0},
 	NotRunning:             {409, "The entity is not running", false, 0},
 	SchemaKeyExists:        {409, "The schema key exists", false, 0},
+	ForkInProgress:         {409, "Somebody else forks or extends the tree", true, time.Second},
+	ForkWaitTimeout:        {409, "The entities did not become idle in time", true, time.Second},
 	EpochHeld:              {409, "Another holder has the claim", true, 0},
 	EpochStale:             {409, "A newer epoch exists", false, 0},
 	LeaseExpired:           {409, "The lease has ended", false, 0},
@@ -153,6 +160,7 @@ var table = map[Code]Info{
 	Internal:               {500, "Internal error", true, 0},
 	ServeEndpointMismatch:  {400, "The serve endpoint announces another type", false, 0},
 	ServeEndpointFailed:    {502, "The serve endpoint did not answer", true, time.Second},
+	NotConfigured:          {503, "The gateway is not set up for this", false, 0},
 	NotReady:               {503, "The gateway is not ready", true, time.Second},
 	ServerStopping:         {503, "The gateway is shutting down", true, time.Second},
 	Overloaded:             {503, "The gateway is overloaded", true, time.Second},

@@ -5,7 +5,7 @@ package reserved
 
 // roots says of each name whether streams of the gateway may be read below it.
 var roots = map[string]bool{
-	"runners": true, "worker-pools": true, "principal": true,
+	"runners": true, "worker-pools": true, "principal": true, "_cron": true, "_entities": true,
 	"livez": false, "readyz": false, "metrics": false, "openapi.json": false, "openapi-3.0.json": false,
 	"v1": false, "api": false, ".well-known": false,
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/feed"
 	"github.com/rouse-run/rouse/gateway/intake"
 	"github.com/rouse-run/rouse/gateway/obs"
+	"github.com/rouse-run/rouse/gateway/observation"
 	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/shape"
 	"github.com/rouse-run/rouse/gateway/signing"
@@ -63,10 +64,14 @@ func (s *Server) compose(ctx context.Context) error {
 
 	hub := feed.NewHub()
 	mutex := claims.New(ctx, db, claims.NewTokens(ring), claims.Config{PublicURL: s.Config.PublicURL})
+	watcher, err := observation.New(observation.Config{DB: db, Log: s.Log, Registry: s.Metrics.Registry})
+	if err != nil {
+		return err
+	}
 	var log *feed.Feed
 	waker, err := dispatch.New(dispatch.Config{ScanPeriod: s.Config.ScanPeriod, ReapPeriod: s.Config.ReaperPeriod,
 		FeedUp: func() bool { return log.Up() }},
-		dispatch.Deps{DB: db, Notify: mutex, Transports: carriers, Log: s.Log, Registry: s.Metrics.Registry})
+		dispatch.Deps{DB: db, Notify: mutex, Transports: carriers, Observed: watcher.Observed, Log: s.Log, Registry: s.Metrics.Registry})
 	if err != nil {
 		return err
 	}
@@ -81,6 +86,7 @@ func (s *Server) compose(ctx context.Context) error {
 	s.add(part{name: "webhooks", stop: func(context.Context) error { hook.Close(); return nil }})
 	s.add(part{name: "feed", start: log.Start, stop: log.Stop})
 	s.add(part{name: "dispatch", start: waker.Start, stop: waker.Stop})
+	s.add(part{name: "observation", start: watcher.Start, stop: watcher.Stop})
 	s.add(part{name: "claims", stop: mutex.Stop})
 	s.add(part{name: "appender", stop: writer.Stop})
 	s.readiness(db, log)
@@ -94,12 +100,12 @@ func (s *Server) compose(ctx context.Context) error {
 	desk := control.New(ctx, control.Config{
 		Store: db, Services: services, Auth: chain, Claims: mutex, Appender: writer, Transports: carriers, Discover: control.NewDiscoverer(hook.Control()),
 		Lease: s.Config.LeaseTTL, WakeAfter: s.Config.OutstandingAfter, OpenTypes: s.Config.TypeSpawn == "all",
-		MaxBody: int64(s.Config.MaxBodyBytes), Bodies: bodies, Headers: streams.SetHeaders, Log: s.Log,
+		MaxBody: int64(s.Config.MaxBodyBytes), Bodies: bodies, Poke: watcher.Poke, Headers: streams.SetHeaders, Log: s.Log,
 	})
 	s.add(part{name: "control", stop: desk.Stop})
 	room := streams.New(ctx, streams.Config{
 		Store: db, Services: services, Appender: writer, Hub: hub, Auth: caller{chain}, Readers: auth.NewReaders(db), RequireAuth: !s.Config.Insecure, Admit: chain.Admit,
-		Tokens: mutex, ErrorStreams: db, AppendGate: desk.CheckAppend, WakeDecorator: mutex.DecorateWake, PublicURL: s.Config.PublicURL,
+		Tokens: mutex, ErrorStreams: db, SharedStates: db, AppendGate: desk.GateAppend, WakeDecorator: mutex.DecorateWake, PublicURL: s.Config.PublicURL,
 		MaxBodyBytes: int64(s.Config.MaxBodyBytes), Bodies: bodies, LongPollTimeout: s.Config.LongPollTimeout, SSEMaxAge: s.Config.SSEMaxAge, Log: s.Log,
 	})
 	s.onDrain = append(s.onDrain, room.Drain)

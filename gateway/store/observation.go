@@ -78,7 +78,8 @@ type Observer struct {
 	Over            bool // the source is closed or gone
 	JSON            bool
 	Ended           bool   // the subscriber has ended
-	SourceType      string // of a source that is an entity
+	SourceEntity    string // url, type and parent of a source that is an entity
+	SourceType      string
 	SourceParent    string
 	Positions       []int64
 	Payloads        [][]byte
@@ -90,18 +91,19 @@ func (s *Store) ObserveTake(ctx context.Context, after int64, limit, bytes int32
 	var out []Observer
 	err := s.rows(ctx, func(rows pgx.Rows) error {
 		var o Observer
-		var state, typ, parent *string
+		var state, entity, typ, parent *string
 		var stream *int64
 		if err := rows.Scan(&o.ID, &o.Service, &o.Kind, &o.SubscriberURL, &o.SourcePath, &o.SourceURL, &o.Condition, &o.OneShot, &o.DebounceMS,
-			&o.IncludeResponse, &o.Principal, &state, &o.Due, &stream, &o.Acked, &o.Tail, &o.Over, &o.JSON, &o.Ended, &typ, &parent,
+			&o.IncludeResponse, &o.Principal, &state, &o.Due, &stream, &o.Acked, &o.Tail, &o.Over, &o.JSON, &o.Ended, &entity, &typ, &parent,
 			&o.Positions, &o.Payloads); err != nil {
 			return err
 		}
-		o.State, o.SourceType, o.SourceParent, o.StreamID = str(state), str(typ), str(parent), num(stream)
+		o.State, o.StreamID = str(state), num(stream)
+		o.SourceEntity, o.SourceType, o.SourceParent = str(entity), str(typ), str(parent)
 		out = append(out, o)
 		return nil
 	}, `select id, service_id, kind, subscriber_url, source_path, source_url, condition, one_shot, debounce_ms, include_response, principal,
-		state, due, stream_id, acked, tail, over, json, ended, source_type, source_parent, positions, payloads
+		state, due, stream_id, acked, tail, over, json, ended, source_entity, source_type, source_parent, positions, payloads
 		from rouse.observe_take($1, $2, $3)`, after, limit, bytes)
 	return out, err
 }
@@ -263,19 +265,34 @@ func (s *Store) ScheduleSend(ctx context.Context, t Task, row, sent string, fail
 	return outcome, err
 }
 
-// ScheduleAdd lets a message be sent to an entity after a while. The caller has
-// checked that it may be sent.
-func (s *Store) ScheduleAdd(ctx context.Context, service int32, principal string, trusted bool, url, message string, after time.Duration) error {
+// ScheduleAdd lets a message be sent to an entity after a while; producer, if
+// any, stands for the message and lets it be sent once. The caller has checked
+// that it may be sent.
+func (s *Store) ScheduleAdd(ctx context.Context, service int32, principal string, trusted bool, url, message string, after time.Duration, producer string) error {
 	return s.row(ctx, func(row pgx.Row) error { return row.Scan(nil) },
-		`select rouse.schedule_add($1, $2::text, $3, $4::text, $5::text, $6)::text`, service, principal, trusted, url, message, after.Milliseconds())
+		`select rouse.schedule_add($1, $2::text, $3, $4::text, $5::text, $6, $7::text)::text`, service, principal, trusted, url, message,
+		after.Milliseconds(), textArg(producer))
 }
 
-// ScheduleWrite appends a schedule's row to its entity's manifest: ok,
-// not_found, forbidden, not_running, target_not_found or target_forbidden.
-func (s *Store) ScheduleWrite(ctx context.Context, service int32, principal string, trusted bool, url, key, row string, removed bool, target string) (outcome string, err error) {
+// ManifestWrite is an entity's manifest row that asks for something.
+type ManifestWrite struct {
+	Service    int32
+	Principal  string
+	Trusted    bool
+	URL        string
+	Permission string // that the caller needs on the entity
+	Key        string
+	Row        string
+	Removed    bool
+	Target     string // an entity that the caller must be able to write, or empty
+}
+
+// ScheduleWrite appends a row to an entity's manifest: ok, not_found, forbidden,
+// not_running, target_not_found or target_forbidden.
+func (s *Store) ScheduleWrite(ctx context.Context, m ManifestWrite) (outcome string, err error) {
 	err = s.row(ctx, func(r pgx.Row) error { return r.Scan(&outcome) },
-		`select rouse.schedule_write($1, $2::text, $3, $4::text, $5::text, $6::text, $7, $8::text)`,
-		service, principal, trusted, url, key, row, removed, textArg(target))
+		`select rouse.schedule_write($1, $2::text, $3, $4::text, $5::text, $6::text, $7::text, $8, $9::text)`,
+		m.Service, m.Principal, m.Trusted, m.URL, m.Permission, m.Key, m.Row, m.Removed, textArg(m.Target))
 	return outcome, err
 }
 

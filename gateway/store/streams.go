@@ -69,6 +69,9 @@ type StreamPage struct {
 	Next int64
 	// Data holds the appends' payloads joined: by commas if the stream is JSON.
 	Data []byte
+	// Positions says of a JSON page where each of its appends ends in the stream;
+	// they lie in Data one behind the other, a comma apart.
+	Positions []int64
 	// StampAt are rising byte positions in Data where the offset of the
 	// position StampPosition belongs.
 	StampAt       []int32
@@ -100,6 +103,8 @@ type CreateRequest struct {
 	ForkPath    *string
 	ForkOffset  *int64
 	ForkSub     *int64
+	// Kind is app unless it says otherwise.
+	Kind string
 }
 
 // StreamCreate makes a stream or a fork.
@@ -113,8 +118,8 @@ func (s *Store) StreamCreate(ctx context.Context, q CreateRequest) (StreamMeta, 
 		contentType = nil
 	}
 	err := s.row(ctx, func(r pgx.Row) error { return r.Scan(&m.Outcome, &id, &tail, &closed, &typ) },
-		`select outcome, stream_id, tail, closed, content_type from rouse.stream_create($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12)`,
-		q.Service, q.Path, contentType, q.TTLSeconds, q.ExpiresAt, q.Closed, q.Payload, q.Count, q.Stamps, q.ForkPath, q.ForkOffset, q.ForkSub)
+		`select outcome, stream_id, tail, closed, content_type from rouse.stream_create($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,coalesce($13::text, 'app'))`,
+		q.Service, q.Path, contentType, q.TTLSeconds, q.ExpiresAt, q.Closed, q.Payload, q.Count, q.Stamps, q.ForkPath, q.ForkOffset, q.ForkSub, textArg(q.Kind))
 	m.ID, m.Tail, m.Closed, m.ContentType = deref(id), deref(tail), deref(closed), deref(typ)
 	m.TTLSeconds, m.ExpiresAt = q.TTLSeconds, q.ExpiresAt
 	return m, err
@@ -157,7 +162,7 @@ func (s *Store) StreamRead(ctx context.Context, q ReadRequest) (StreamPage, erro
 		return r.Scan(append(n.targets(), &touch, &next, &p.Data, &positions, &stamps)...)
 	}, `select outcome, stream_id, kind, owner, content_type, tail, closed, ttl_seconds, expires_at, touch, next, page, positions, stamps
 	      from rouse.stream_read($1,$2,$3,$4,$5,$6)`, service, path, id, q.From, q.MaxBytes, q.MaxRows)
-	p.StreamMeta, p.Touch, p.Next = n.meta(), deref(touch), deref(next)
+	p.StreamMeta, p.Touch, p.Next, p.Positions = n.meta(), deref(touch), deref(next), positions
 	if err == nil && stamps != nil {
 		err = p.place(positions, *stamps)
 	}

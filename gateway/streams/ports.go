@@ -55,6 +55,13 @@ type Readers interface {
 	MayRead(ctx context.Context, service int32, principal, path string) (bool, error)
 }
 
+// SharedStates says who may use a shared state; *store.Store does.
+type SharedStates interface {
+	// SharedStateAdmit answers ok or forbidden; permission is read or write. With an
+	// owner, an entity that the caller may write, that entity begins to use it.
+	SharedStateAdmit(ctx context.Context, service int32, principal string, trusted bool, path, permission, owner string, claim *store.WriteClaim) (string, error)
+}
+
 // WriteTokens verifies write tokens: their signature, not their currency, which
 // the append checks under the locks.
 type WriteTokens interface {

@@ -29,6 +29,9 @@ func (h *Handler) create(q *request) error {
 	if c.ContentType, _, err = contentType(q.http); err != nil {
 		return err
 	}
+	if q.shared && c.ContentType == "" {
+		c.ContentType = "application/json"
+	}
 	if c.Closed, err = flag(q.http, hClosed); err != nil {
 		return err
 	}
@@ -64,6 +67,11 @@ func (h *Handler) create(q *request) error {
 				return err
 			}
 			c.Payload, c.Count, c.Stamps = m.Data, m.Count, m.Stamps
+		}
+	}
+	if q.shared {
+		if err := h.createShared(ctx, q, &c); err != nil {
+			return err
 		}
 	}
 	m, err := h.Store.StreamCreate(ctx, c)
@@ -201,7 +209,10 @@ func (h *Handler) append(q *request) error {
 	} else if ok {
 		item.StreamSeq = &seq
 	}
-	item.Claim = h.claim(q.http)
+	if item.Claim = h.claim(q.http); q.shared {
+		// Who may write it has been decided, and not by its being the stream of a claim.
+		item.Internal, item.Claim = true, nil
+	}
 
 	if item.Claim != nil && item.Close && (strings.HasSuffix(item.Path, "/main") || strings.HasSuffix(item.Path, "/error")) {
 		// Its holder would leave an entity that runs and hears nothing.

@@ -15,7 +15,8 @@ begin
     return case s.kind
         when 'app' then true
         when 'cron' then true
-        when 'entity' then p_trusted or exists (select from entity_allowed(p_service_id, p_principal, 'read', array['/' || left(p_path, -5)]))
+        when 'entity' then p_trusted or exists (select from entity_allowed(p_service_id, p_principal, 'read',
+            array[(select c.entity_url from consumers c where c.id = s.consumer_id)]))
         when 'members' then p_trusted or s.owner = p_principal
         when 'shared' then p_trusted or _shared_state_may(p_service_id, p_principal, 'read', p_path)
         else false end;

@@ -11,7 +11,7 @@ begin
     if v_path ~ '^_' or v_path ~ '/main$' then
         return v_path;
     elsif exists (select from entities e where e.url = '/' || v_path and e.service_id = p_service_id) then
-        return v_path || '/main';
+        return coalesce((select s.path from streams s where s.id = _entity_main(p_service_id, '/' || v_path)), v_path || '/main');
     elsif v_path !~ '/' or exists (select from streams s where s.path = v_path and s.service_id = p_service_id and s.kind = 'app') then
         return v_path;
     end if;

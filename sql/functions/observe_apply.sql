@@ -21,6 +21,7 @@ as $$
 #variable_conflict use_column
 declare
     o      observers%rowtype;
+    v_own  bigint;
     v_main bigint;
     v_rows text[];
     v_row  text;
@@ -30,8 +31,8 @@ begin
         id := p_ids[i];
         if p_wait then
             -- Streams before observers, as an append has it.
-            perform 1 from observers b join streams s on s.path = ltrim(b.subscriber_url, '/') || '/main' and s.service_id = b.service_id
-              where b.id = p_ids[i] for no key update of s;
+            perform 1 from streams s
+              where s.id = (select _entity_main(b.service_id, b.subscriber_url) from observers b where b.id = p_ids[i]) for no key update;
         end if;
         select * into o from observers b where b.id = p_ids[i] for update skip locked;
         if not found or o.acked <> p_from[i] then
@@ -41,13 +42,11 @@ begin
         end if;
         v_rows := array(select r.row from unnest(p_rows, p_of) with ordinality r (row, of, ord) where r.of = i order by r.ord);
         if v_rows <> '{}' then
+            v_own := _entity_main(o.service_id, o.subscriber_url);
             v_main := null;
             select s.id into v_main from streams s
-             where s.path = ltrim(o.subscriber_url, '/') || '/main' and s.service_id = o.service_id and s.kind = 'entity'
-               and s.closed_at is null and s.deleted_at is null
-               for no key update skip locked;
-            if v_main is null and exists (select from streams s where s.path = ltrim(o.subscriber_url, '/') || '/main'
-                    and s.service_id = o.service_id and s.closed_at is null and s.deleted_at is null) then
+             where s.id = v_own and s.closed_at is null and s.deleted_at is null for no key update skip locked;
+            if v_main is null and exists (select from streams s where s.id = v_own and s.closed_at is null and s.deleted_at is null) then
                 outcome := 'busy';
                 return next;
                 continue;

@@ -16,7 +16,7 @@ begin
     if not found then
         return 'not_found';
     end if;
-    perform _observer_put(p_service_id, 'manifest', p_url, ltrim(p_url, '/') || '/main', p_url, v_by, _principal_trusted(v_by), '', 0, 0, true, null, clock_timestamp());
+    perform _observer_put(p_service_id, 'manifest', p_url, _observe_source(p_service_id, p_url), p_url, v_by, _principal_trusted(v_by), '', 0, 0, true, null, clock_timestamp());
     return 'ok';
 end
 $$;

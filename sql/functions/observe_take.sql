@@ -8,7 +8,7 @@ create or replace function rouse.observe_take(p_after bigint, p_limit integer, p
 returns table (id bigint, service_id integer, kind text, subscriber_url text, source_path text, source_url text, condition text,
                one_shot boolean, debounce_ms integer, include_response boolean, principal text, state text, due boolean,
                stream_id bigint, acked bigint, tail bigint, over boolean, json boolean, ended boolean,
-               source_type text, source_parent text, positions bigint[], payloads bytea[])
+               source_entity text, source_type text, source_parent text, positions bigint[], payloads bytea[])
 language plpgsql
 set search_path = rouse, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -28,12 +28,12 @@ begin
            o.one_shot, o.debounce_ms, o.include_response, o.principal, o.state, coalesce(o.due_at <= v_now, false),
            o.stream_id, o.acked, coalesce(s.tail, o.acked), coalesce(s.id is not null and (s.closed_at is not null or s.path is null), false), coalesce(s.is_json, false),
            coalesce(e.status in ('stopped', 'killed'), true),
-           src.type, src.parent, m.positions, m.payloads
+           src.url, src.type, src.parent, m.positions, m.payloads
       from (select * from observers b where b.behind and b.id > p_after order by b.id limit p_limit) o
       left join lateral (select * from streams s where s.id = o.stream_id limit 1) s on true
       left join lateral (select e.status from entities e where e.url = o.subscriber_url and e.service_id = o.service_id limit 1) e on true
-      left join lateral (select e.type, e.parent from entities e
-                          where s.kind = 'entity' and e.url = '/' || left(s.path, -5) and e.service_id = o.service_id limit 1) src on true
+      left join lateral (select c.entity_url from consumers c where c.id = s.consumer_id limit 1) c on true
+      left join lateral (select e.url, e.type, e.parent from entities e where e.url = c.entity_url and e.service_id = o.service_id limit 1) src on true
       left join lateral (
            select array_agg(p.position order by p.position) as positions, array_agg(p.payload order by p.position) as payloads
              from (select x.position, x.payload, sum(octet_length(x.payload)) over (order by x.position) - octet_length(x.payload) as before

@@ -19,6 +19,7 @@ declare
     v_closed  boolean;
     v_owner   bigint;
     v_outcome text;
+    v_tail    bigint;
 begin
     select * into t from scheduled_tasks x where x.id = p_id and x.due_at = p_due_at;
     if not found then
@@ -27,17 +28,15 @@ begin
     if p_resume and exists (select from entities e where e.url = t.entity_url and e.service_id = t.service_id and e.status = 'paused') then
         perform entity_resume(t.service_id, t.entity_url);
     end if;
-    perform 1 from streams s
-      where s.path = any (array[ltrim(t.entity_url, '/') || '/main', ltrim(t.owner_url, '/') || '/main']) and s.service_id = t.service_id
-      order by s.id for no key update;
+    v_main := _entity_main(t.service_id, t.entity_url);
+    v_owner := _entity_main(t.service_id, t.owner_url);
+    perform 1 from streams s where s.id = any (array[v_main, v_owner]) order by s.id for no key update;
     perform 1 from scheduled_tasks x where x.id = p_id and x.due_at = p_due_at for update skip locked;
     if not found then
         return 'stale';
     end if;
-    select s.id into v_owner from streams s
-     where s.path = ltrim(t.owner_url, '/') || '/main' and s.service_id = t.service_id and s.kind = 'entity' and s.closed_at is null;
-    select s.id, s.closed_at is not null into v_main, v_closed from streams s
-     where s.path = ltrim(t.entity_url, '/') || '/main' and s.service_id = t.service_id and s.kind = 'entity';
+    select s.id into v_owner from streams s where s.id = v_owner and s.closed_at is null;
+    select s.closed_at is not null into v_closed from streams s where s.id = v_main;
     select e.status into v_status from entities e where e.url = t.entity_url and e.service_id = t.service_id;
     delete from scheduled_tasks x where x.id = t.id;
     if t.owner_url is not null and v_owner is null then
@@ -48,8 +47,14 @@ begin
         when v_closed or v_status in ('stopping', 'stopped', 'killed') then 'not_running'
         when not t.trusted and not exists (select from entity_allowed(t.service_id, t.principal, 'write', array[t.entity_url])) then 'forbidden'
         else 'sent' end;
-    if v_outcome = 'sent' then
-        perform _stream_push(v_main, p_row, true);
+    if v_outcome = 'sent' and t.producer_id is not null and exists (
+           select from producers p where p.stream_id = v_main and p.producer_id = t.producer_id) then
+        null; -- the same message has come another way
+    elsif v_outcome = 'sent' then
+        v_tail := _stream_push(v_main, p_row, true);
+        if t.producer_id is not null then
+            insert into producers (stream_id, producer_id, epoch, seq, position) values (v_main, t.producer_id, 0, 0, v_tail);
+        end if;
     end if;
     if v_owner is not null then
         perform _stream_push(v_owner, case v_outcome when 'sent' then p_sent when 'not_found' then p_failed[1]

@@ -1,11 +1,11 @@
 -- schedule_write: appends a schedule's row (p_row) to its entity's manifest, which
 -- says what is scheduled: manifest_apply carries it out. A removal (p_removed)
--- takes effect at once. p_target, if any, is whom the schedule sends to: the
--- caller must be able to write there.
+-- takes effect at once. The caller needs p_permission. p_target, if any, is whom
+-- the schedule sends to: the caller must be able to write there.
 -- Outcomes: ok | not_found | forbidden | not_running | target_not_found |
 -- target_forbidden.
 create or replace function rouse.schedule_write(
-    p_service_id integer, p_principal text, p_trusted boolean, p_url text, p_key text, p_row text, p_removed boolean, p_target text
+    p_service_id integer, p_principal text, p_trusted boolean, p_url text, p_permission text, p_key text, p_row text, p_removed boolean, p_target text
 ) returns text
 language plpgsql
 set search_path = rouse, pg_temp
@@ -21,7 +21,7 @@ begin
     select e.status into v_status from entities e where e.url = p_url and e.service_id = p_service_id;
     if not found then
         return 'not_found';
-    elsif not p_trusted and not exists (select from entity_allowed(p_service_id, p_principal, 'schedule', array[p_url])) then
+    elsif not p_trusted and not exists (select from entity_allowed(p_service_id, p_principal, p_permission, array[p_url])) then
         return 'forbidden';
     elsif v_status in ('stopping', 'stopped', 'killed') then
         return 'not_running';
@@ -31,8 +31,8 @@ begin
         return 'target_forbidden';
     end if;
     perform observe_manifest(p_service_id, p_url);
-    select s.id into v_main from streams s
-     where s.path = ltrim(p_url, '/') || '/main' and s.service_id = p_service_id and s.kind = 'entity' for no key update;
+    v_main := _entity_main(p_service_id, p_url);
+    perform 1 from streams s where s.id = v_main for no key update;
     if _stream_push(v_main, p_row, false) is null then
         return 'not_running';
     end if;
