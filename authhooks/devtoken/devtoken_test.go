@@ -1,22 +1,25 @@
 package devtoken
 
 import (
+	"errors"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/rouse-run/rouse/plugins/contract"
 )
 
-func header(token string) http.Header {
+func header(token string) contract.Request {
 	h := http.Header{}
 	if token != "" {
 		h.Set("Authorization", "Bearer "+token)
 	}
-	return h
+	return contract.Request{Header: h}
 }
 
 func TestTokensOfBothForms(t *testing.T) {
@@ -46,14 +49,14 @@ func TestTokensOfBothForms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p, v, err := h.Authenticate(t.Context(), header(token)); err != nil || v != contract.Allow || p.Key() != "user:kyle" {
-			t.Errorf("%s: %v %v %v", path, p, v, err)
+		if d, err := h.Authenticate(t.Context(), header(token)); err != nil || d.Verdict != contract.Allow || d.Principal.Key() != "user:kyle" || d.CacheFor != 0 {
+			t.Errorf("%s: %v %v", path, d, err)
 		}
-		if _, v, err := h.Authenticate(t.Context(), header(token+"x")); err != nil || v != contract.Deny {
-			t.Errorf("%s: a wrong token: %v %v", path, v, err)
+		if d, err := h.Authenticate(t.Context(), header(token+"x")); err != nil || d.Verdict != contract.Deny {
+			t.Errorf("%s: a wrong token: %v %v", path, d, err)
 		}
-		if _, v, err := h.Authenticate(t.Context(), header("")); err != nil || v != contract.NoOpinion {
-			t.Errorf("%s: no token: %v %v", path, v, err)
+		if d, err := h.Authenticate(t.Context(), header("")); err != nil || d.Verdict != contract.NoOpinion {
+			t.Errorf("%s: no token: %v %v", path, d, err)
 		}
 	}
 }
@@ -82,13 +85,13 @@ func TestChangesExpiryAndLossOfTheFile(t *testing.T) {
 	if err := Add(path, Entry{Principal: "user:kyle", SHA256: Hash("a"), ExpiresAt: now.Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
-	h, err := Open(path, Options{Recheck: time.Second, Now: func() time.Time { return now }})
+	h, err := Open(path, Options{Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	verdict := func(token string) (contract.Verdict, error) {
-		_, v, err := h.Authenticate(t.Context(), header(token))
-		return v, err
+		d, err := h.Authenticate(t.Context(), header(token))
+		return d.Verdict, err
 	}
 	if v, _ := verdict("b"); v != contract.Deny {
 		t.Fatal(v)
@@ -96,7 +99,6 @@ func TestChangesExpiryAndLossOfTheFile(t *testing.T) {
 	if err := Add(path, Entry{Principal: "user:ada", SHA256: Hash("b")}); err != nil {
 		t.Fatal(err)
 	}
-	now = now.Add(2 * time.Second)
 	if v, err := verdict("b"); err != nil || v != contract.Allow {
 		t.Fatal("a new token is not seen", v, err)
 	}
@@ -107,15 +109,107 @@ func TestChangesExpiryAndLossOfTheFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	now = now.Add(2 * time.Second)
 	if v, err := verdict("b"); err == nil || v == contract.Allow {
 		t.Fatal("a broken file lets somebody in")
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	now = now.Add(2 * time.Second)
 	if _, err := verdict("b"); err == nil {
 		t.Fatal("a lost file lets somebody in")
+	}
+}
+
+func TestARevokedTokenIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, form := range []string{"lines", "json"} {
+		path := filepath.Join(t.TempDir(), form)
+		if form == "lines" {
+			if err := os.WriteFile(path, []byte("# people\nuser:kyle sha256:"+Hash("a")+" one # kept\nuser:kyle sha256:"+Hash("b")+" two\nuser:ada sha256:"+Hash("c")), 0o640); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			for tok, who := range map[string]string{"a": "user:kyle", "b": "user:kyle", "c": "user:ada"} {
+				if err := Add(path, Entry{Principal: who, SHA256: Hash(tok)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		h, err := Open(path, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lets := func(token string) bool {
+			d, err := h.Authenticate(t.Context(), header(token))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d.Verdict == contract.Allow
+		}
+		id := Entry{SHA256: Hash("b")}.ID()
+		if !lets("a") || !lets("b") || !lets("c") {
+			t.Fatal("a token is not let in")
+		}
+		gone, err := Remove(path, func(e Entry) bool { return e.ID() == id })
+		if err != nil || len(gone) != 1 {
+			t.Fatal(gone, err)
+		}
+		if lets("b") || !lets("a") || !lets("c") {
+			t.Errorf("%s: revoking one token took another, or did not count at once", form)
+		}
+		if _, err := Remove(path, func(e Entry) bool { return e.ID() == id }); !errors.Is(err, ErrNoEntry) {
+			t.Errorf("%s: %v", form, err)
+		}
+		if err := Add(path, Entry{Principal: "user:eve", SHA256: Hash("d")}); err != nil {
+			t.Fatal(err)
+		}
+		if !lets("d") || !lets("c") {
+			t.Errorf("%s: adding broke the file", form)
+		}
+		st, err := os.Stat(path)
+		if want := map[string]fs.FileMode{"lines": 0o640, "json": 0o600}[form]; err != nil || st.Mode().Perm() != want {
+			t.Errorf("%s: %v %v", form, st.Mode(), err)
+		}
+		data, _ := os.ReadFile(path)
+		if form == "lines" && !strings.HasPrefix(string(data), "# people\n") || strings.Contains(string(data), Hash("b")) {
+			t.Errorf("%s: %s", form, data)
+		}
+		if left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); err != nil || len(left) != 0 {
+			t.Errorf("left behind: %v %v", left, err)
+		}
+	}
+}
+
+func TestWritersOfTheFileLoseNothingOfEachOther(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "t.json")
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			if err := Add(path, Entry{Principal: "user:kyle", SHA256: Hash(strings.Repeat("x", i))}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if got, err := List(path); err != nil || len(got) != 20 {
+		t.Fatalf("%d of 20 tokens are there: %v", len(got), err)
+	}
+}
+
+func TestUnknownTokensArePassedOnWhereOthersMayKnowThem(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "t.json")
+	if err := Add(path, Entry{Principal: "user:kyle", SHA256: Hash("mine")}); err != nil {
+		t.Fatal(err)
+	}
+	h, err := Open(path, Options{PassUnknown: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for token, want := range map[string]contract.Verdict{"mine": contract.Allow, "eyJ.e.s": contract.NoOpinion, Prefix + "unknown": contract.Deny} {
+		if d, err := h.Authenticate(t.Context(), header(token)); err != nil || d.Verdict != want {
+			t.Errorf("%v %v, want %v", d, err, want)
+		}
 	}
 }

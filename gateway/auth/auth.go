@@ -1,10 +1,12 @@
 // Package auth turns a request into a principal: who it acts as.
 //
-// It owns the chain of auth hooks, the rules of the header electric-principal,
-// and the users rows, made on first sight. It promises that a hook which fails,
-// hangs, panics or talks nonsense refuses the request and never lets it in, and
-// that our own claim, hold and write tokens are never shown to a hook. It knows
-// nothing of routes, and ownership of things is for their handlers to compare.
+// It owns the chains of auth hooks and of authorizers, what is remembered of
+// their answers, the rules of the header electric-principal, the limits of
+// principals, and the users rows, made on first sight. It promises that a hook
+// which fails, hangs, panics or talks nonsense refuses the request and never lets
+// it in, that no credential is kept in the clear, and that our own claim, hold
+// and write tokens are never shown to a hook. It knows nothing of routes, and
+// ownership of things is for their handlers to compare.
 package auth
 
 import (
@@ -33,6 +35,11 @@ type Users interface {
 type Config struct {
 	// Hooks are asked in order until one has an opinion.
 	Hooks []contract.AuthHook
+	// Authorizers are asked in order, after the built-in rules, until one has an
+	// opinion; see [Chain.May].
+	Authorizers []contract.Authorizer
+	// Policy says what authorizers' opinions count for.
+	Policy Policy
 	// Insecure lets a request without credentials act as whoever its header
 	// electric-principal says, or as system:dev-local.
 	Insecure bool
@@ -41,18 +48,26 @@ type Config struct {
 	Near *Near
 	// Timeout bounds one hook's answer; zero means 5 s.
 	Timeout time.Duration
-	// MaxPending bounds answers waited for at once, so that a hook that hangs
-	// cannot pile up goroutines; zero means 1024.
+	// MaxPending bounds the answers of one hook that are waited for at once, so
+	// that a hook that hangs cannot pile up goroutines; zero means 1024.
 	MaxPending int
+	// MaxCache bounds how long any answer is remembered; zero means 5 min.
+	MaxCache time.Duration
+	// Limit is how many requests a principal may make.
+	Limit Limit
 	// Users may be nil: then no rows are made.
 	Users Users
 	Log   *slog.Logger
+	// Now is the clock; nil means the system's.
+	Now func() time.Time
 }
 
 // Chain authenticates requests. It is safe for concurrent use.
 type Chain struct {
-	cfg   Config
-	slots chan struct{}
+	cfg    Config
+	askers []*asker
+	judges []*judge
+	limits *limits
 
 	mu   sync.Mutex
 	seen map[seenKey]string
@@ -74,10 +89,23 @@ func New(cfg Config) *Chain {
 	if cfg.MaxPending <= 0 {
 		cfg.MaxPending = 1024
 	}
+	if cfg.MaxCache <= 0 {
+		cfg.MaxCache = 5 * time.Minute
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Chain{cfg: cfg, slots: make(chan struct{}, cfg.MaxPending), seen: map[seenKey]string{}}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	c := &Chain{cfg: cfg, limits: newLimits(cfg.Limit, cfg.Now), seen: map[seenKey]string{}}
+	for _, h := range cfg.Hooks {
+		c.askers = append(c.askers, newAsker(h, &c.cfg))
+	}
+	for _, a := range cfg.Authorizers {
+		c.judges = append(c.judges, newJudge(a, &c.cfg))
+	}
+	return c
 }
 
 // HeaderPrincipal names who a request acts as.
@@ -107,12 +135,48 @@ func ClaimToken(h http.Header) string {
 	return ""
 }
 
+// visit is what is known of a request already.
+type visit struct {
+	mu   sync.Mutex
+	done bool
+	p    Principal
+	err  error
+}
+
+type visitKey struct{}
+
+// Handler lets each request that next serves be asked about, counted and judged
+// once, however often its handlers ask who it is.
+func (c *Chain) Handler(next http.Handler) http.Handler {
+	if len(c.judges) == 0 && c.limits == nil {
+		return next // asking twice costs less than remembering
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitKey{}, &visit{})))
+	})
+}
+
 // Authenticate says who the request acts as: whom the hooks name. The header
 // electric-principal counts without hooks' credentials in `dev`, and beside those
-// of a system principal, who acts as others. Errors: INVALID_PRINCIPAL,
-// UNAUTHENTICATED (credentials refused), UNAUTHORIZED (none shown),
-// ORIGIN_FORBIDDEN, AUTH_UNAVAILABLE.
+// of a system principal, who acts as others. It is where requests are counted
+// against the caller's limit, and where authorizers are asked about the route.
+// Errors: INVALID_PRINCIPAL, UNAUTHENTICATED (credentials refused), UNAUTHORIZED
+// (none shown), ORIGIN_FORBIDDEN, AUTH_UNAVAILABLE, RATE_LIMITED, FORBIDDEN.
 func (c *Chain) Authenticate(r *http.Request) (Principal, error) {
+	v, _ := r.Context().Value(visitKey{}).(*visit)
+	if v == nil {
+		return c.authenticate(r)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.done {
+		v.p, v.err = c.authenticate(r)
+		v.done = true
+	}
+	return v.p, v.err
+}
+
+func (c *Chain) authenticate(r *http.Request) (Principal, error) {
 	var named Principal
 	if vs := r.Header.Values(HeaderPrincipal); len(vs) > 1 {
 		return Principal{}, invalid("it is given more than once")
@@ -131,19 +195,22 @@ func (c *Chain) Authenticate(r *http.Request) (Principal, error) {
 			return Principal{}, err
 		}
 	}
+	acts := p // the credentials decide; a name beside them that they do not cover counts for nothing
 	switch {
 	case p.IsZero() && c.cfg.Insecure && named.IsZero():
-		return DevLocal, nil
+		acts = DevLocal
 	case p.IsZero() && c.cfg.Insecure:
-		return named, nil
+		acts = named
 	case p.IsZero():
 		return Principal{}, problem.New(problem.Unauthorized, "Credentials are missing. Send Authorization: Bearer with a token of this server.").
 			WithHeader("WWW-Authenticate", "Bearer")
 	case p.Trusted() && !named.IsZero():
-		return named, nil
+		acts = named
 	}
-	// The credentials decide; a name beside them that they do not cover counts for nothing.
-	return p, nil
+	if err := c.limits.take(p); err != nil {
+		return Principal{}, err
+	}
+	return acts, c.mayRoute(r, acts)
 }
 
 // Admit refuses a request that needs no credentials when it is another site's
@@ -162,81 +229,6 @@ func (c *Chain) Admit(r *http.Request) error {
 		return nil
 	}
 	return far
-}
-
-// ask runs the hooks; the zero Principal means that none had an opinion.
-func (c *Chain) ask(r *http.Request) (Principal, error) {
-	if len(c.cfg.Hooks) == 0 {
-		return Principal{}, nil
-	}
-	h := r.Header.Clone()
-	h.Del(HeaderClaimToken)
-	if claims.IsToken(Bearer(h)) {
-		h.Del("Authorization")
-	}
-	for _, hook := range c.cfg.Hooks {
-		got, verdict, err := c.one(r.Context(), hook, h)
-		if err != nil {
-			c.cfg.Log.WarnContext(r.Context(), "auth hook failed", "hook", hook.Name(), "error", err)
-			return Principal{}, problem.Wrap(problem.AuthUnavailable, err, "Authentication is not available. Try again.")
-		}
-		switch verdict {
-		case contract.Deny:
-			return Principal{}, problem.New(problem.Unauthenticated, "The credentials are not valid. Get a new token.").
-				WithHeader("WWW-Authenticate", `Bearer error="invalid_token"`)
-		case contract.Allow:
-			return got, nil
-		}
-	}
-	return Principal{}, nil
-}
-
-type answer struct {
-	p       contract.Principal
-	verdict contract.Verdict
-	err     error
-}
-
-// one asks one hook and waits no longer than the timeout, whether the hook
-// looks at its context or not.
-func (c *Chain) one(ctx context.Context, hook contract.AuthHook, h http.Header) (Principal, contract.Verdict, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
-	defer cancel()
-	select {
-	case c.slots <- struct{}{}:
-	default:
-		return Principal{}, contract.Deny, fmt.Errorf("too many answers are waited for")
-	}
-	done := make(chan answer, 1)
-	go func() {
-		defer func() { <-c.slots }()
-		var a answer
-		defer func() {
-			if v := recover(); v != nil {
-				a = answer{err: fmt.Errorf("the hook panicked: %v", v)}
-			}
-			done <- a
-		}()
-		a.p, a.verdict, a.err = hook.Authenticate(ctx, h)
-	}()
-	var a answer
-	select {
-	case a = <-done:
-	case <-ctx.Done():
-		return Principal{}, contract.Deny, ctx.Err()
-	}
-	if a.err != nil || a.verdict == contract.NoOpinion || a.verdict == contract.Deny {
-		return Principal{}, a.verdict, a.err
-	}
-	if a.verdict != contract.Allow {
-		return Principal{}, contract.Deny, fmt.Errorf("the hook gave the unknown verdict %d", a.verdict)
-	}
-	p, err := Parse(a.p.Key())
-	if err != nil {
-		return Principal{}, contract.Deny, fmt.Errorf("the hook named a malformed principal")
-	}
-	p.Profile = a.p.Profile
-	return p, contract.Allow, nil
 }
 
 // Seen makes the users row of a person in a service on first sight, once a

@@ -22,8 +22,9 @@ type hookFunc func(ctx context.Context, h http.Header) (contract.Principal, cont
 
 func (hookFunc) Name() string { return "fake" }
 
-func (f hookFunc) Authenticate(ctx context.Context, h http.Header) (contract.Principal, contract.Verdict, error) {
-	return f(ctx, h)
+func (f hookFunc) Authenticate(ctx context.Context, r contract.Request) (contract.Decision, error) {
+	p, v, err := f(ctx, r.Header)
+	return contract.Decision{Principal: p, Verdict: v}, err
 }
 
 // tokens lets a bearer token act as the principal it spells.
@@ -133,7 +134,7 @@ func TestHungAnswersAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(c.slots); n != 2 {
+	if n := len(c.askers[0].slots); n != 2 {
 		t.Fatalf("%d goroutines hang", n)
 	}
 }

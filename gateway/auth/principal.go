@@ -28,6 +28,8 @@ type Principal struct {
 	// Profile is what the hook tells about a person: display_name, email,
 	// avatar_url, auth_provider, auth_subject.
 	Profile map[string]string
+	// Attributes are what the hook tells authorizers besides.
+	Attributes map[string]string
 }
 
 // DevLocal is who a request without credentials acts as in `rouse dev`.

@@ -215,6 +215,6 @@ var _ contract.AuthHook = denyAll{}
 type denyAll struct{}
 
 func (denyAll) Name() string { return "none" }
-func (denyAll) Authenticate(context.Context, http.Header) (contract.Principal, contract.Verdict, error) {
-	return contract.Principal{}, contract.NoOpinion, nil
+func (denyAll) Authenticate(context.Context, contract.Request) (contract.Decision, error) {
+	return contract.Decision{}, nil
 }

@@ -9,7 +9,6 @@ package contract
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 	"time"
 )
 
@@ -24,6 +23,10 @@ type Delivery struct {
 	// Notification is the WakeNotification as the receiver reads it, callback
 	// and claim token included. It is never logged or stored.
 	Notification json.RawMessage
+	// Signature is the value of Webhook-Signature over exactly the bytes of
+	// Notification, for transports in a process of their own that ask for one; the
+	// keys stay with the gateway.
+	Signature string
 }
 
 // Outcome is what became of a delivery.
@@ -46,10 +49,14 @@ const (
 // Result answers one delivery.
 type Result struct {
 	Outcome    Outcome
-	RetryAfter time.Duration // zero: the caller's own schedule
+	RetryAfter time.Duration // zero: the caller's own schedule; NoRepeat: never
 	StatusCode int           // of the receiver, when it has one
 	Error      string        // short, without secrets
 }
+
+// NoRepeat as RetryAfter of an accepted delivery says that the wake is not to be
+// sent again by itself, even if nobody calls back.
+const NoRepeat = -time.Millisecond
 
 // Transport carries wakes to targets of one type.
 type Transport interface {
@@ -60,37 +67,4 @@ type Transport interface {
 	ValidateTarget(ctx context.Context, target json.RawMessage) error
 	// Deliver sends one wake and answers before ctx ends.
 	Deliver(ctx context.Context, d Delivery) Result
-}
-
-// Principal is who a request acts as.
-type Principal struct {
-	// Kind is user, agent, service or system.
-	Kind string
-	ID   string
-	// Profile is kept on the users row: display_name, email, avatar_url.
-	Profile map[string]string
-}
-
-// Key is the principal's short form, kind:id.
-func (p Principal) Key() string { return p.Kind + ":" + p.ID }
-
-// Verdict is an auth hook's answer.
-type Verdict int
-
-// The verdicts.
-const (
-	// NoOpinion passes the request to the next hook.
-	NoOpinion Verdict = iota
-	// Allow names the principal.
-	Allow
-	// Deny refuses the credentials.
-	Deny
-)
-
-// AuthHook turns a request into a principal.
-type AuthHook interface {
-	// Name is used in logs and metrics.
-	Name() string
-	// Authenticate answers before ctx ends. An error denies with 503.
-	Authenticate(ctx context.Context, h http.Header) (Principal, Verdict, error)
 }

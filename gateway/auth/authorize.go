@@ -1,0 +1,124 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/store"
+	"github.com/rouse-run/rouse/plugins/contract"
+)
+
+// Policy says what authorizers' opinions count for.
+type Policy struct {
+	// MayGrant lets an authorizer's yes overrule the built-in rules' no. Without
+	// it authorizers can only take away.
+	MayGrant bool
+	// DenyByDefault refuses what no authorizer has an opinion on, instead of
+	// leaving it to the built-in rules.
+	DenyByDefault bool
+}
+
+// maxRulings bounds what is remembered of one authorizer.
+const maxRulings = 50_000
+
+// May says whether a principal may do something, given what ownership and grants
+// say. Authorizers are asked in order until one has an opinion. Errors:
+// AUTH_UNAVAILABLE, when one fails.
+func (c *Chain) May(ctx context.Context, p Principal, verb string, on contract.Resource, builtIn bool) (bool, error) {
+	if len(c.judges) == 0 {
+		return builtIn, nil
+	}
+	q := contract.Question{Principal: contract.Principal{Kind: p.Kind, ID: p.ID, Profile: p.Profile, Attributes: p.Attributes},
+		Verb: verb, Resource: on, BuiltInAllowed: builtIn}
+	key := question{p.Key(), profileMark(p.Attributes), verb, on, builtIn}
+	for _, j := range c.judges {
+		v, err := j.ask(ctx, q, key)
+		if err != nil {
+			c.cfg.Log.WarnContext(ctx, "authorizer failed", "hook", j.by.Name(), "error", err)
+			return false, problem.Wrap(problem.AuthUnavailable, err, "Authorisation is not available. Try again.")
+		}
+		switch v {
+		case contract.Deny:
+			return false, nil
+		case contract.Allow:
+			return builtIn || c.cfg.Policy.MayGrant, nil
+		}
+	}
+	return builtIn && !c.cfg.Policy.DenyByDefault, nil
+}
+
+// mayRoute asks about a request as such, whatever its handler compares later.
+func (c *Chain) mayRoute(r *http.Request, p Principal) error {
+	if len(c.judges) == 0 {
+		return nil
+	}
+	service := store.DefaultService
+	if r.URL.RawQuery != "" {
+		if s := r.URL.Query().Get("service"); s != "" {
+			service = s
+		}
+	}
+	ok, err := c.May(r.Context(), p, r.Method, contract.Resource{Service: service, Kind: "route", ID: r.URL.Path}, true)
+	if err == nil && !ok {
+		err = problem.New(problem.Forbidden, "The policy of this gateway does not allow it.")
+	}
+	return err
+}
+
+var errVerdict = errors.New("the authorizer gave an unknown verdict")
+
+// question is what a ruling is remembered by.
+type question struct {
+	principal, attributes, verb string
+	on                          contract.Resource
+	builtIn                     bool
+}
+
+// judge is an authorizer with what is remembered of it.
+type judge struct {
+	by    contract.Authorizer
+	cfg   *Config
+	slots chan struct{}
+
+	mu   sync.RWMutex
+	seen map[question]ruling
+}
+
+type ruling struct {
+	verdict contract.Verdict
+	until   time.Time
+}
+
+func newJudge(by contract.Authorizer, cfg *Config) *judge {
+	return &judge{by: by, cfg: cfg, slots: make(chan struct{}, cfg.MaxPending), seen: map[question]ruling{}}
+}
+
+func (j *judge) ask(ctx context.Context, q contract.Question, key question) (contract.Verdict, error) {
+	began := j.cfg.Now()
+	j.mu.RLock()
+	got, ok := j.seen[key]
+	j.mu.RUnlock()
+	if ok && began.Before(got.until) {
+		return got.verdict, nil
+	}
+	r, err := within(ctx, j.cfg.Timeout, j.slots, q, j.by.Authorize)
+	if err != nil {
+		return contract.Deny, err
+	}
+	switch r.Verdict {
+	case contract.NoOpinion, contract.Allow, contract.Deny:
+	default:
+		return contract.Deny, errVerdict
+	}
+	if r.CacheFor > 0 {
+		j.mu.Lock()
+		makeRoom(j.seen, maxRulings, func(e ruling) bool { return !began.Before(e.until) })
+		j.seen[key] = ruling{r.Verdict, began.Add(min(r.CacheFor, j.cfg.MaxCache))}
+		j.mu.Unlock()
+	}
+	return r.Verdict, nil
+}
