@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"strings"
 )
 
 // plain makes a request of a route that the generated client has no call for. path is escaped, with its query.
@@ -19,7 +20,7 @@ func (c *caller) plain(method, path string, body any) func(context.Context) (*ht
 			}
 			in = bytes.NewReader(raw)
 		}
-		req, err := http.NewRequestWithContext(ctx, method, c.Client.Server+path, in)
+		req, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(c.Client.Server, "/")+path, in)
 		if err != nil {
 			return nil, err
 		}
