@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/rouse-run/rouse/gateway/e2e/wire"
 )
 
 // What each route of types, entities and runners refuses, and as what.
@@ -224,6 +226,23 @@ func TestGroundRules(t *testing.T) {
 			if !strings.Contains(exposed, h) {
 				t.Errorf("%s: %s is not exposed to pages with credentials", path, h)
 			}
+		}
+	}
+}
+
+// The ecosystem's command line sends its user's name along as the sender. It
+// claims to be nobody: the message is the caller's.
+func TestASendersNameIsNoPrincipal(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	f := r.fresh()
+	for _, who := range []*wire.Client{r.kyle, r.nobody} {
+		r.must(200, who, "POST", f.ctl()+"/send", `{"from":"test-user@test-host","payload":{"text":"hello world"}}`)
+	}
+	messages, _, _ := r.kyle.All(t.Context(), f.main())
+	for i, from := range []string{"/principal/user%3Akyle", "/principal/system%3Adev-local"} {
+		if s := string(messages[i+1]); !strings.Contains(s, `"from":"`+from+`"`) || strings.Contains(s, "test-host") {
+			t.Errorf("%s", s)
 		}
 	}
 }
