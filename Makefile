@@ -33,8 +33,9 @@ bench: build ## the figures of the performance page, next to those of other syst
 	cd gateway/bench && $(GO) run . $(ARGS)
 
 .PHONY: generate
-generate: ## what is generated and checked in: OpenAPI files, their clients, the schema snapshot
+generate: ## what is generated and checked in: plugin stubs, OpenAPI files, their clients, the schema snapshot
 	@.ci/deps go postgres node
+	plugins/proto/generate.sh
 	openapi/generate.sh
 	$(GO) test ./gateway/store/migrate -run TestSchemaSnapshot -count=1 -update
 
