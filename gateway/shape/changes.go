@@ -99,8 +99,10 @@ func (f *follower) regranted(t *transaction) bool {
 			if !ok || v.Kind != feed.Present || v.Text != f.me && v.Text != f.caller.Kind {
 				continue
 			}
-			if url, _ := c.cell(row, grants.find("entity_url")); grants == permissions && c.op == feed.RowInsert && t.made(f.service, url.Text) {
-				continue
+			if grants == permissions && c.op == feed.RowInsert {
+				if url, _ := c.cell(row, grantedURL); t.made(f.service, url.Text) {
+					continue
+				}
 			}
 			return true
 		}

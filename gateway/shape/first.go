@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rouse-run/rouse/gateway/shape/where"
 	"github.com/rouse-run/rouse/gateway/store"
@@ -64,9 +65,25 @@ func (a *answer) end(err error) error {
 // session waits a moment for the row session: a snapshot can do without, but
 // what follows it cannot.
 func (h *Handler) session(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, h.SessionWait)
+	wait, cancel := context.WithTimeout(ctx, h.SessionWait)
 	defer cancel()
-	h.ring.settle(ctx, 0)
+	if h.ring.settle(wait, 0).up {
+		h.catchUp(ctx)
+	}
+}
+
+// maxCatchUp bounds the wait for the log to be read up to the present.
+const maxCatchUp = 500 * time.Millisecond
+
+// catchUp waits until what has been committed by now has been read, if that is
+// soon. So a snapshot goes on from a place that other gateways have read too, and
+// who writes and then asks for changes finds their own.
+func (h *Handler) catchUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, maxCatchUp)
+	defer cancel()
+	if at, err := h.Store.ShapePosition(ctx); err == nil {
+		h.ring.settle(ctx, at)
+	}
 }
 
 // serveFirst answers a shape's first rows.

@@ -92,6 +92,7 @@ func (h *Handler) lifetime(q *request, d time.Duration) (context.Context, func()
 // poll answers what follows the request's offset; a live request waits for it.
 func (h *Handler) poll(q *request, f *follower) (batch, uint64, error) {
 	if !q.live || q.http.Method == http.MethodHead {
+		h.catchUp(q.http.Context())
 		v := h.ring.after(q.offset)
 		return h.digest(q.http.Context(), f, q.offset, v)
 	}

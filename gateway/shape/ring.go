@@ -138,7 +138,7 @@ func (r *ring) Commit(tx *feed.RowTx) {
 		t.changes = append(t.changes, mine)
 		t.touched |= 1 << l.table.number
 		if l.table == permissions || l.table == entities && c.Op == feed.RowInsert {
-			url := permissions.find("entity_url")
+			url := grantedURL
 			if l.table == entities {
 				url = entities.by
 			}

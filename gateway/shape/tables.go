@@ -142,6 +142,8 @@ var (
 	entities    = tables["entities"]
 	permissions = tables["entity_effective_permissions"]
 	typeGrants  = tables["entity_type_grants"]
+	// grantedURL is the column of permissions that names the entity.
+	grantedURL = permissions.find("entity_url")
 )
 
 // find answers the index of a column, or -1.

@@ -117,6 +117,14 @@ func (s *Store) ShapeRead(ctx context.Context, query string, args []any, begin f
 	})
 }
 
+// ShapePosition answers up to where the log is on disk, and so sent: every
+// transaction that has been answered lies before.
+func (s *Store) ShapePosition(ctx context.Context) (uint64, error) {
+	var lsn int64
+	err := s.row(ctx, func(r pgx.Row) error { return r.Scan(&lsn) }, `select (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint`)
+	return uint64(lsn), err
+}
+
 // ShapeReaders is who may read an entity.
 type ShapeReaders struct {
 	CreatedBy string
