@@ -147,6 +147,7 @@ func New(ctx context.Context, cfg Config) *Control {
 	c.registerInbox()
 	c.registerCollections()
 	c.registerAttachments()
+	c.registerFork()
 	c.registerSend()
 	c.registerRunners()
 	c.registerCallbacks()

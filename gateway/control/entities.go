@@ -400,16 +400,19 @@ func spawnRefusal(outcome string) error {
 
 // createdEvent is the first row of every entity's stream.
 func createdEvent(typ string, args json.RawMessage, parent string) string {
-	value := struct {
+	return stateRow("insert", "", "entity_created", "entity-created", createdValue(typ, args, parent, time.Now()))
+}
+
+func createdValue(typ string, args json.RawMessage, parent string, at time.Time) any {
+	if args == nil {
+		args = emptyObject
+	}
+	return struct {
 		EntityType string          `json:"entity_type"`
 		Timestamp  string          `json:"timestamp"`
 		Args       json.RawMessage `json:"args"`
 		ParentURL  string          `json:"parent_url,omitempty"`
-	}{typ, isoTime(time.Now()), args, parent}
-	if args == nil {
-		value.Args = emptyObject
-	}
-	return stateRow("insert", "", "entity_created", "entity-created", value)
+	}{typ, isoTime(at), args, parent}
 }
 
 // isoTime is the form of times on the wire.
