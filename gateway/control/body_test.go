@@ -46,7 +46,7 @@ func TestBadBodies(t *testing.T) {
 		"empty":             ``,
 		"two spellings":     `{"payload":1,"type":"x","messageType":"` + secret + `"}`,
 		"too long":          `{"payload":1,"key":"` + strings.Repeat("k", 300) + secret + `"}`,
-		"delayed":           `{"payload":1,"afterMs":5}`,
+		"delayed too long":  `{"payload":1,"afterMs":1e12}`,
 		"not oneself":       `{"payload":1,"from":"/principal/user%3A` + secret + `"}`,
 		"negative":          `{"payload":1,"afterMs":-1}`,
 	} {

@@ -86,6 +86,7 @@ type spawnInput struct {
 		Sandbox            json.RawMessage   `json:"sandbox,omitempty"`
 		InitialMessage     json.RawMessage   `json:"initialMessage,omitempty" doc:"A first message's payload."`
 		InitialMessageType string            `json:"initialMessageType,omitempty"`
+		Wake               *SpawnWake        `json:"wake,omitempty" doc:"Wakes another entity by what happens on this one, from its first moment."`
 		Grants             json.RawMessage   `json:"grants,omitempty" doc:"Grants on the new entity, as in POST …/grants. A child's broad ones (manage, to a kind, for descendants or children) need manage on its parent."`
 	} `nameHint:"SpawnRequest"`
 }
@@ -197,11 +198,20 @@ func (c *Control) absent(ctx context.Context, service int32, typ string) error {
 	}
 	_, err := c.cfg.Store.EntityTypeGet(ctx, service, typ)
 	if errors.Is(err, store.ErrNoRow) {
-		return errUnknownType
+		return unknownType(typ)
 	} else if err != nil {
 		return err
 	}
 	return errEntityNotFound
+}
+
+// unknownType words its refusal as the ecosystem's servers do: people and their
+// scripts look for it.
+func unknownType(name string) error {
+	if checkTypeName(name) != "" {
+		return errUnknownType
+	}
+	return problem.Newf(problem.UnknownEntityType, "Entity type %q not found. Register it first.", name)
 }
 
 var (
@@ -318,8 +328,12 @@ func (c *Control) spawn(ctx context.Context, in *spawnInput) (*entityTxOutput, e
 	}
 	grants, bad := parseGrants("/grants", b.Grants, entityPermissions)
 	details = append(details, bad...)
-	if len(details) > 0 {
+	wake, bad := spawnWake(who, url, b.Wake)
+	if details = append(details, bad...); len(details) > 0 {
 		return nil, invalidFields(details...)
+	}
+	if err := c.mayWake(ctx, wake); err != nil {
+		return nil, err
 	}
 	policy, err := c.checkPolicy(ctx, "/dispatch_policy", b.DispatchPolicy)
 	if err != nil {
@@ -337,7 +351,7 @@ func (c *Control) spawn(ctx context.Context, in *spawnInput) (*entityTxOutput, e
 	for range 4 {
 		t, err := c.cfg.Store.EntityTypeGet(ctx, who.service, in.Type)
 		if errors.Is(err, store.ErrNoRow) {
-			return nil, errUnknownType
+			return nil, unknownType(in.Type)
 		} else if err != nil {
 			return nil, err
 		}
@@ -348,7 +362,7 @@ func (c *Control) spawn(ctx context.Context, in *spawnInput) (*entityTxOutput, e
 		}
 		req := store.SpawnRequest{Service: who.service, URL: url, Type: in.Type, TypeRevision: t.Revision, Principal: who.principal(),
 			System: who.trusted(), Open: c.cfg.OpenTypes, Args: args, Tags: tags, Parent: b.Parent, Policy: policy, Sandbox: sandbox,
-			Grants: grants, Created: createdEvent(in.Type, args, b.Parent), Lease: c.cfg.Lease, WakeAfter: c.cfg.WakeAfter}
+			Grants: grants, Wake: wake, Created: createdEvent(in.Type, args, b.Parent), Lease: c.cfg.Lease, WakeAfter: c.cfg.WakeAfter}
 		if len(b.InitialMessage) > 0 {
 			m := message{Type: b.InitialMessageType, Payload: b.InitialMessage, From: who.principal(), Mode: "immediate"}
 			if err := c.checkMessage(t.InboxSchemas, m, "/initialMessage", "/initialMessageType"); err != nil {
@@ -361,6 +375,7 @@ func (c *Control) spawn(ctx context.Context, in *spawnInput) (*entityTxOutput, e
 			return nil, err
 		}
 		if res.Outcome == "spawned" {
+			c.cfg.Poke() // somebody may wait for it
 			return &entityTxOutput{Body: EntityTx{entityOf(res.Entity), res.TxID}}, nil
 		}
 		if res.Outcome != "type_changed" {

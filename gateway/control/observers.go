@@ -164,3 +164,25 @@ func (c *Control) unregisterWake(ctx context.Context, in *unregisterInput) (*noC
 	}
 	return &noContent{}, nil
 }
+
+// spawnWake makes a registration of a spawn's wake, if it has one.
+func spawnWake(who *caller, url string, w *SpawnWake) (*store.ObserverRequest, []problem.Detail) {
+	if w == nil {
+		return nil, nil
+	}
+	q, details := w.request(who, "/wake", url)
+	return &q, details
+}
+
+// mayWake refuses a wake that the caller may not register, before anything is
+// done.
+func (c *Control) mayWake(ctx context.Context, q *store.ObserverRequest) error {
+	if q == nil {
+		return nil
+	}
+	outcome, err := c.cfg.Store.ObserveMay(ctx, *q)
+	if err == nil && outcome != "ok" {
+		err = observerRefusal(outcome)
+	}
+	return err
+}

@@ -110,6 +110,9 @@ type SpawnRequest struct {
 	Message      string // the first message, or empty
 	// Grants on the new entity: [{permission, subject_kind, subject_value, …}].
 	Grants json.RawMessage
+	// Wake, if not nil, is what another entity is woken by on this one; the caller
+	// has made sure that it may (ObserveMay). Its source is not looked at.
+	Wake *ObserverRequest
 	// Lease is how long a claim lives without a heartbeat, WakeAfter when an
 	// unclaimed wake is told again; zero means 30 s.
 	Lease, WakeAfter time.Duration
@@ -137,12 +140,20 @@ func (s *Store) EntitySpawn(ctx context.Context, r SpawnRequest) (SpawnResult, e
 	var out SpawnResult
 	var txid *int64
 	var es entityScan
+	sql := `select r.outcome, r.txid, ` + entityCols("(r.entity)") + ` from rouse.entity_spawn($1, $2::text, $3::text, $4, $5::text, $6, $7,
+		$8::jsonb, $9::jsonb, $10::text, $11::jsonb, $12::jsonb, $13::text, $14::text, $15, $16, $17::jsonb) r`
+	args := []any{r.Service, r.URL, r.Type, r.TypeRevision, r.Principal, r.System, r.Open, jsonArg(r.Args), jsonArg(r.Tags), textArg(r.Parent),
+		jsonArg(r.Policy), jsonArg(r.Sandbox), r.Created, textArg(r.Message), millis(r.Lease), millis(r.WakeAfter), jsonArg(r.Grants)}
+	if w := r.Wake; w != nil {
+		// In the spawn's transaction, so that its first run is not missed.
+		sql = `with spawned as materialized (` + sql + `), woken as materialized (
+			select rouse.observe_register($1, $5::text, $6, $18::text, $2::text, $19::text, $20, $21, $22, $23::text) as outcome from spawned where spawned.outcome = 'spawned')
+			select s.* from spawned s left join woken on true`
+		args = append(args, w.Subscriber, w.Condition, w.DebounceMS, w.TimeoutMS, w.IncludeResponse, textArg(w.ManifestKey))
+	}
 	err := s.row(ctx, func(row pgx.Row) error {
 		return row.Scan(append([]any{&out.Outcome, &txid}, es.dest()...)...)
-	}, `select r.outcome, r.txid, `+entityCols("(r.entity)")+` from rouse.entity_spawn($1, $2::text, $3::text, $4, $5::text, $6, $7,
-		$8::jsonb, $9::jsonb, $10::text, $11::jsonb, $12::jsonb, $13::text, $14::text, $15, $16, $17::jsonb) r`,
-		r.Service, r.URL, r.Type, r.TypeRevision, r.Principal, r.System, r.Open, jsonArg(r.Args), jsonArg(r.Tags), textArg(r.Parent),
-		jsonArg(r.Policy), jsonArg(r.Sandbox), r.Created, textArg(r.Message), millis(r.Lease), millis(r.WakeAfter), jsonArg(r.Grants))
+	}, sql, args...)
 	out.TxID, out.Entity = num(txid), es.entity()
 	return out, err
 }
