@@ -43,6 +43,16 @@ type Config struct {
 	Keys Secret `yaml:"keys" env:"KEYS"`
 	// TokensFile lists the hashed tokens of users; empty = no such users.
 	TokensFile string `yaml:"tokens_file" env:"TOKENS_FILE"`
+	// Auth are the hooks that authenticate and authorize besides.
+	Auth Auth `yaml:"auth" env:"AUTH"`
+	// TLSCert and TLSKey are the files, in PEM, of the certificate chain and its key that the gateway serves https with;
+	// without them it serves http. They are read again when they change.
+	TLSCert string `yaml:"tls_cert" env:"TLS_CERT"`
+	TLSKey  string `yaml:"tls_key" env:"TLS_KEY"`
+	// TLSClientCA is the file of the authorities that client certificates are verified with; empty = none are asked for.
+	TLSClientCA string `yaml:"tls_client_ca" env:"TLS_CLIENT_CA"`
+	// TLSClientRequired refuses connections without a client certificate.
+	TLSClientRequired bool `yaml:"tls_client_required" env:"TLS_CLIENT_REQUIRED"`
 	// Insecure lets requests in without credentials. Only `dev` sets it by itself.
 	Insecure bool `yaml:"insecure" env:"INSECURE"`
 	// InsecureAnywhere lets an insecure gateway listen where other machines reach it.
@@ -220,6 +230,21 @@ func (c Config) Validate() error {
 	if c.PoolSize < 2 || c.PoolSize > 1000 {
 		bad("PoolSize", "must be 2 to 1000")
 	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		bad("TLSCert", "and tls_key (ROUSE_TLS_KEY) go together")
+	}
+	if c.TLSClientCA != "" && c.TLSCert == "" {
+		bad("TLSClientCA", "needs tls_cert (ROUSE_TLS_CERT): client certificates are shown over TLS only")
+	}
+	if c.TLSClientRequired && c.TLSClientCA == "" {
+		bad("TLSClientRequired", "needs tls_client_ca (ROUSE_TLS_CLIENT_CA)")
+	}
+	for _, h := range c.Auth.Hooks {
+		if h.MTLS != nil && c.TLSClientCA == "" {
+			bad("TLSClientCA", "is needed by the auth hook mtls")
+		}
+	}
+	wrong = append(wrong, c.Auth.validate()...)
 	if c.TypeSpawn != "all" && c.TypeSpawn != "registrar" {
 		bad("TypeSpawn", "must be all or registrar")
 	}

@@ -1,0 +1,178 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Auth says how requests are authenticated and what they may do, in a file's section "auth" or, as JSON or YAML, in
+// ROUSE_AUTH. The hook of TokensFile stands before its hooks.
+type Auth struct {
+	// Hooks are asked in order until one has an opinion.
+	Hooks []AuthHook `yaml:"hooks"`
+	// Authorizers are asked in order, after the built-in rules, until one has an opinion.
+	Authorizers []Authorizer `yaml:"authorizers"`
+	// AuthorizersMayGrant lets their yes overrule the built-in rules' no.
+	AuthorizersMayGrant bool `yaml:"authorizers_may_grant"`
+	// DenyByDefault refuses what no authorizer has an opinion on.
+	DenyByDefault bool `yaml:"deny_by_default"`
+	// Timeout bounds one hook's answer; zero means 5 s.
+	Timeout time.Duration `yaml:"timeout"`
+	// CacheMax bounds how long any answer is remembered; zero means 5 min.
+	CacheMax time.Duration `yaml:"cache_max"`
+	// RatePerSecond is how many requests a principal may make, RateBurst how many at once; zero means no limit.
+	RatePerSecond float64 `yaml:"rate_per_second"`
+	RateBurst     int     `yaml:"rate_burst"`
+}
+
+// AuthHook is one of its members.
+type AuthHook struct {
+	Tokens *TokensHook `yaml:"tokens"`
+	JWT    *JWTHook    `yaml:"jwt"`
+	MTLS   *MTLSHook   `yaml:"mtls"`
+	HTTP   *HTTPHook   `yaml:"http"`
+	// Plugin names a plugin that authenticates.
+	Plugin string `yaml:"plugin"`
+}
+
+// Authorizer is one of its members.
+type Authorizer struct {
+	OPA  *OPAAuthorizer `yaml:"opa"`
+	HTTP *HTTPHook      `yaml:"http"`
+	// Plugin names a plugin that authorizes.
+	Plugin string `yaml:"plugin"`
+}
+
+// TokensHook is a file of hashed tokens.
+type TokensHook struct {
+	File string `yaml:"file"`
+}
+
+// JWTHook accepts an identity provider's tokens.
+type JWTHook struct {
+	Issuer     string            `yaml:"issuer"`
+	Audiences  []string          `yaml:"audiences"`
+	KeysURL    string            `yaml:"keys_url"`
+	KeysFile   string            `yaml:"keys_file"`
+	Algorithms []string          `yaml:"algorithms"`
+	Skew       time.Duration     `yaml:"skew"`
+	Kind       string            `yaml:"kind"`
+	Claim      string            `yaml:"claim"`
+	Prefix     string            `yaml:"prefix"`
+	Require    map[string]string `yaml:"require"`
+	Attributes []string          `yaml:"attributes"`
+	CacheFor   time.Duration     `yaml:"cache_for"`
+	Refresh    time.Duration     `yaml:"refresh"`
+	MaxStale   time.Duration     `yaml:"max_stale"`
+	AllowHTTP  bool              `yaml:"allow_http"`
+}
+
+// MTLSHook makes principals of client certificates. See TLSClientCA.
+type MTLSHook struct {
+	// Rules are tried in order; without any, the subject's common name is a service's id.
+	Rules []MTLSRule `yaml:"rules"`
+}
+
+// MTLSRule makes one kind of principal of one field of a certificate.
+type MTLSRule struct {
+	// From is cn, uri, dns or email.
+	From string `yaml:"from"`
+	// Prefix must begin the field and is taken off.
+	Prefix string `yaml:"prefix"`
+	// Kind is user, agent, service or system.
+	Kind string `yaml:"kind"`
+}
+
+// HTTPHook asks an endpoint.
+type HTTPHook struct {
+	Name string `yaml:"name"`
+	URL  string `yaml:"url"`
+	// Headers are those of the request that the endpoint is shown; for authentication only.
+	Headers []string `yaml:"headers"`
+	// Secret is shown to the endpoint as a bearer token.
+	Secret    Secret        `yaml:"secret"`
+	Timeout   time.Duration `yaml:"timeout"`
+	AllowHTTP bool          `yaml:"allow_http"`
+}
+
+// OPAAuthorizer asks a Rego policy.
+type OPAAuthorizer struct {
+	// Policy is a .rego file, or a folder of .rego and data files.
+	Policy string `yaml:"policy"`
+	// Query is what is asked; empty means data.rouse.decision.
+	Query    string        `yaml:"query"`
+	Deadline time.Duration `yaml:"deadline"`
+	CacheFor time.Duration `yaml:"cache_for"`
+	// LogDecisions writes each decision to the log, without attributes and profiles.
+	LogDecisions bool `yaml:"log_decisions"`
+}
+
+// UnmarshalText reads the section from a variable; it takes the place of the file's.
+func (a *Auth) UnmarshalText(text []byte) error {
+	var out Auth
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	if err := d.Decode(&out); err != nil && !errors.Is(err, io.EOF) {
+		return errors.New("is not the section that it should be")
+	}
+	*a = out
+	return nil
+}
+
+// validate lists what is wrong, by the names of the file.
+func (a Auth) validate() (wrong []error) {
+	bad := func(format string, args ...any) {
+		wrong = append(wrong, fmt.Errorf("auth (ROUSE_AUTH): "+format, args...))
+	}
+	for i, h := range a.Hooks {
+		n := count(h.Tokens != nil, h.JWT != nil, h.MTLS != nil, h.HTTP != nil, h.Plugin != "")
+		switch {
+		case n != 1:
+			bad("hooks[%d] must be one of tokens, jwt, mtls, http, plugin", i)
+		case h.Tokens != nil && h.Tokens.File == "":
+			bad("hooks[%d].tokens.file is needed", i)
+		case h.JWT != nil && (h.JWT.Issuer == "" || len(h.JWT.Audiences) == 0):
+			bad("hooks[%d].jwt needs issuer and audiences", i)
+		case h.HTTP != nil && h.HTTP.URL == "":
+			bad("hooks[%d].http.url is needed", i)
+		}
+	}
+	for i, h := range a.Authorizers {
+		n := count(h.OPA != nil, h.HTTP != nil, h.Plugin != "")
+		switch {
+		case n != 1:
+			bad("authorizers[%d] must be one of opa, http, plugin", i)
+		case h.OPA != nil && h.OPA.Policy == "":
+			bad("authorizers[%d].opa.policy is needed", i)
+		case h.HTTP != nil && h.HTTP.URL == "":
+			bad("authorizers[%d].http.url is needed", i)
+		}
+	}
+	if len(a.Authorizers) == 0 && (a.AuthorizersMayGrant || a.DenyByDefault) {
+		bad("authorizers_may_grant and deny_by_default mean nothing without authorizers")
+	}
+	if a.Timeout < 0 || a.Timeout > time.Minute {
+		bad("timeout must be at most 1m")
+	}
+	if a.CacheMax < 0 || a.CacheMax > time.Hour {
+		bad("cache_max must be at most 1h")
+	}
+	if a.RatePerSecond < 0 || a.RateBurst < 0 || a.RateBurst > 0 && a.RatePerSecond == 0 {
+		bad("rate_per_second and rate_burst must not be negative, and a burst needs a rate")
+	}
+	return wrong
+}
+
+func count(all ...bool) (n int) {
+	for _, b := range all {
+		if b {
+			n++
+		}
+	}
+	return n
+}
