@@ -47,6 +47,13 @@ func (s *source) unused() bool {
 	return s.stopped || s.users == 0 && time.Since(s.idle) >= s.cfg.Idle
 }
 
+// busy answers how many requests are being served.
+func (s *source) busy() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.users
+}
+
 func (s *source) due() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
