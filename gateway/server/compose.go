@@ -64,11 +64,11 @@ func (s *Server) compose(ctx context.Context) error {
 
 	hub := feed.NewHub()
 	mutex := claims.New(ctx, db, claims.NewTokens(ring), claims.Config{PublicURL: s.Config.PublicURL})
-	watcher, err := observation.New(observation.Config{DB: db, Log: s.Log, Registry: s.Metrics.Registry})
+	var log *feed.Feed
+	watcher, err := observation.New(observation.Config{DB: db, FeedUp: func() bool { return log.Up() }, Log: s.Log, Registry: s.Metrics.Registry})
 	if err != nil {
 		return err
 	}
-	var log *feed.Feed
 	waker, err := dispatch.New(dispatch.Config{ScanPeriod: s.Config.ScanPeriod, ReapPeriod: s.Config.ReaperPeriod,
 		FeedUp: func() bool { return log.Up() }},
 		dispatch.Deps{DB: db, Notify: mutex, Transports: carriers, Observed: watcher.Observed, Log: s.Log, Registry: s.Metrics.Registry})
@@ -100,7 +100,7 @@ func (s *Server) compose(ctx context.Context) error {
 	desk := control.New(ctx, control.Config{
 		Store: db, Services: services, Auth: chain, Claims: mutex, Appender: writer, Transports: carriers, Discover: control.NewDiscoverer(hook.Control()),
 		Lease: s.Config.LeaseTTL, WakeAfter: s.Config.OutstandingAfter, OpenTypes: s.Config.TypeSpawn == "all",
-		MaxBody: int64(s.Config.MaxBodyBytes), Bodies: bodies, Poke: watcher.Poke, Headers: streams.SetHeaders, Log: s.Log,
+		MaxBody: int64(s.Config.MaxBodyBytes), Bodies: bodies, Poke: watcher.Poke, Changed: watcher.Changed, Headers: streams.SetHeaders, Log: s.Log,
 	})
 	s.add(part{name: "control", stop: desk.Stop})
 	room := streams.New(ctx, streams.Config{
@@ -111,7 +111,7 @@ func (s *Server) compose(ctx context.Context) error {
 	s.onDrain = append(s.onDrain, room.Drain)
 	shapes, err := shape.New(ctx, shape.Config{
 		Store: db, Services: services, Auth: chain, Rows: log.Rows, OpenTypes: s.Config.TypeSpawn == "all", Headers: streams.SetHeaders,
-		LongPollTimeout: s.Config.LongPollTimeout, SSEMaxAge: s.Config.SSEMaxAge, Log: s.Log,
+		LongPollTimeout: s.Config.LongPollTimeout, SSEMaxAge: s.Config.SSEMaxAge, Registry: s.Metrics.Registry, Log: s.Log,
 	})
 	if err != nil {
 		return err

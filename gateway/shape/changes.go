@@ -79,12 +79,9 @@ func (f *follower) concerns(c *change) bool {
 // regranted reports whether a transaction changed what the caller may see of
 // rows that it did not make itself.
 func (f *follower) regranted(t *transaction) bool {
-	grants := permissions
-	switch {
-	case f.all || f.table.scope != readers && f.table.scope != spawners:
+	grants := f.grants()
+	if grants == nil {
 		return false
-	case f.table.scope == spawners:
-		grants = typeGrants
 	}
 	if t.touched&(1<<grants.number) == 0 {
 		return false
@@ -99,6 +96,9 @@ func (f *follower) regranted(t *transaction) bool {
 			if !ok || v.Kind != feed.Present || v.Text != f.me && v.Text != f.caller.Kind {
 				continue
 			}
+			if p, ok := c.cell(row, grants.find("permission")); ok && !opens[p.Text] {
+				continue
+			}
 			if grants == permissions && c.op == feed.RowInsert {
 				if url, _ := c.cell(row, grantedURL); t.made(f.service, url.Text) {
 					continue
@@ -109,6 +109,10 @@ func (f *follower) regranted(t *transaction) bool {
 	}
 	return false
 }
+
+// opens are the permissions that let a caller see more: to read an entity, to
+// spawn a type.
+var opens = map[string]bool{"read": true, "spawn": true, "manage": true}
 
 // made reports whether the transaction made the entity.
 func (t *transaction) made(service int32, url string) bool {
@@ -126,7 +130,7 @@ func (t *transaction) made(service int32, url string) bool {
 func (f *follower) rights(ctx context.Context, txs []*transaction) (func(cells []cell) bool, error) {
 	t := f.table
 	switch {
-	case f.all || t.scope == everybody || t.scope == spawners && f.room.OpenTypes:
+	case f.all || t.scope == everybody:
 		return func([]cell) bool { return true }, nil
 	case t.scope == owners:
 		return func(cells []cell) bool { return cells[t.by].Text == f.me }, nil

@@ -114,9 +114,11 @@ func readDefinition(q url.Values) (*definition, error) {
 	return d, nil
 }
 
-// belongs adds who looks.
-func (d *definition) belongs(service int32, tenant string, p auth.Principal) {
-	d.service, d.tenant, d.caller, d.me, d.all = service, tenant, p, p.URL(), p.Trusted()
+// belongs adds who looks. With openTypes everybody may spawn, and so see, every
+// type.
+func (d *definition) belongs(service int32, tenant string, p auth.Principal, openTypes bool) {
+	d.service, d.tenant, d.caller, d.me = service, tenant, p, p.URL()
+	d.all = p.Trusted() || openTypes && d.table.scope == spawners
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %q", d.id, service, d.me))
 	d.id = strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10]))
 }

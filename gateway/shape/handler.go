@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-run/rouse/gateway/auth"
 	"github.com/rouse-run/rouse/gateway/feed"
@@ -53,7 +56,9 @@ type Config struct {
 	OpenTypes bool
 	// Headers sets the headers that every response has.
 	Headers func(http.Header)
-	Log     *slog.Logger
+	// Registry for metrics; nil keeps them private.
+	Registry prometheus.Registerer
+	Log      *slog.Logger
 
 	// LongPollTimeout is how long a live request waits for a change.
 	LongPollTimeout time.Duration
@@ -109,6 +114,7 @@ type Handler struct {
 	ring      *ring
 	access    *access
 	source    *source
+	metrics   *metrics
 	snapshots chan struct{}
 	// drain is done when live requests must end.
 	drain context.Context
@@ -124,6 +130,11 @@ func New(ctx context.Context, cfg Config) (*Handler, error) {
 	h.access = newAccess(cfg.Store.ShapeAccess)
 	h.ring = newRing(cfg.RingBytes, h.access.invalid)
 	h.source = &source{cfg: &h.Config, ring: h.ring}
+	var err error
+	if h.metrics, err = newMetrics(cfg.Registry, h); err != nil {
+		return nil, fmt.Errorf("shape: metrics: %w", err)
+	}
+	h.source.begun = h.metrics.sessions.Inc
 	h.drain, h.stop = context.WithCancel(context.WithoutCancel(ctx))
 	return h, nil
 }
@@ -193,9 +204,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	req.belongs(service, tenant, p)
-	// A table without scope may be more than a caller should learn of; columns are
-	// those of the definition whatever the caller asks.
+	req.belongs(service, tenant, p, h.OpenTypes)
 	defer h.source.use(r.Context())()
 	switch {
 	case req.subset != nil:
@@ -302,6 +311,7 @@ func (q *request) headers(handle string, offset uint64) http.Header {
 
 // refetch tells the client to start anew.
 func (h *Handler) refetch(q *request) error {
+	h.metrics.refetches.Inc()
 	hd := q.w.Header()
 	hd.Set("Content-Type", "application/json")
 	hd.Set("Electric-Handle", q.id+"-"+nonce())

@@ -32,8 +32,8 @@ func (h *Handler) serveLog(q *request) error {
 	if !ok || hd.id != q.id {
 		return h.refetch(q)
 	}
-	ctx, cancel := context.WithTimeout(q.http.Context(), h.SessionWait)
-	defer cancel()
+	ctx, done := h.lifetime(q, h.SessionWait)
+	defer done()
 	switch v := h.ring.settle(ctx, q.offset); {
 	case !v.up:
 		return unavailable()
@@ -41,7 +41,7 @@ func (h *Handler) serveLog(q *request) error {
 		// Behind for so long: the log that the offset is from is another one.
 		return h.refetch(q)
 	}
-	if !q.all {
+	if q.grants() != nil {
 		lapsed, err := h.Store.ShapeLapsed(q.http.Context(), q.service, q.me, hd.snap.At)
 		if err != nil {
 			return err
@@ -148,12 +148,12 @@ func (h *Handler) await(ctx context.Context, q *request, f *follower, offset uin
 }
 
 // grants is the table whose changes may change what the caller sees, or nil.
-func (f *follower) grants() *table {
+func (d *definition) grants() *table {
 	switch {
-	case f.all:
-	case f.table.scope == readers:
+	case d.all:
+	case d.table.scope == readers:
 		return permissions
-	case f.table.scope == spawners:
+	case d.table.scope == spawners:
 		return typeGrants
 	}
 	return nil

@@ -205,6 +205,13 @@ func (l *layout) cell(row []feed.Value, column int) (feed.Value, bool) {
 	return row[at], true
 }
 
+// size answers the memory that the ring takes, in bytes.
+func (r *ring) size() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.bytes + r.dead
+}
+
 // view is a look at the ring.
 type view struct {
 	up bool

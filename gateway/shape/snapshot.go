@@ -12,7 +12,7 @@ import (
 
 // query selects the rows of a shape that the caller may see; extra is a further
 // filter, order and page come after. $1 is the service, $2 the tenant's name.
-func (h *Handler) query(d *definition, extra *where.Filter, rest string) (string, []any) {
+func (d *definition) query(extra *where.Filter, rest string) (string, []any) {
 	args := []any{d.service, d.tenant}
 	var b strings.Builder
 	b.WriteString("select ")
@@ -23,7 +23,7 @@ func (h *Handler) query(d *definition, extra *where.Filter, rest string) (string
 		b.WriteString(c.sql + "::text")
 	}
 	b.WriteString(" from " + schema + "." + d.table.name + " t where t.service_id = $1::integer and $2::text is not null")
-	if s := h.scope(d, &args); s != "" {
+	if s := d.scope(&args); s != "" {
 		b.WriteString(" and " + s)
 	}
 	for _, f := range []*where.Filter{d.filter, extra} {
@@ -38,7 +38,7 @@ func (h *Handler) query(d *definition, extra *where.Filter, rest string) (string
 // scope is the caller's rights as a condition. The functions that decide are
 // those of the routes; the candidates they are asked about come from indexes, so
 // that nobody pays for the rows of others.
-func (h *Handler) scope(d *definition, args *[]any) string {
+func (d *definition) scope(args *[]any) string {
 	arg := func(v any) string {
 		*args = append(*args, v)
 		return "$" + strconv.Itoa(len(*args)) + "::text"
@@ -54,7 +54,7 @@ func (h *Handler) scope(d *definition, args *[]any) string {
 		return by + " = " + arg(d.me)
 	case d.table.scope == subjects:
 		return by + " in (" + arg(d.me) + ", " + arg(d.caller.Kind) + ")"
-	case d.table.scope == spawners && !h.OpenTypes:
+	case d.table.scope == spawners:
 		me := arg(d.me)
 		return by + " in (select rouse.entity_type_allowed($1::integer, " + me +
 			", 'spawn', array(select c.name from rouse.entity_types c where c.service_id = $1::integer)))"
@@ -77,9 +77,10 @@ func (h *Handler) snapshot(ctx context.Context, d *definition, extra *where.Filt
 	case <-ctx.Done():
 		return problem.New(problem.Overloaded, "Too many snapshots are being read. Try again.")
 	}
+	h.metrics.snapshots.Inc()
 	query, args := "", []any(nil)
 	if rows {
-		query, args = h.query(d, extra, rest)
+		query, args = d.query(extra, rest)
 	}
 	before := h.ring.after(0)
 	cells := make([]cell, len(d.table.columns))
@@ -101,7 +102,7 @@ func (h *Handler) snapshot(ctx context.Context, d *definition, extra *where.Filt
 func (h *Handler) current(ctx context.Context, d *definition, row []cell) ([]cell, error) {
 	whole := *d
 	whole.filter, whole.all = nil, true
-	query, args := h.query(&whole, nil, "")
+	query, args := whole.query(nil, "")
 	for _, i := range d.table.key[1:] {
 		c := d.table.columns[i]
 		args = append(args, row[i].Text)

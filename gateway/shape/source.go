@@ -12,6 +12,8 @@ import (
 type source struct {
 	cfg  *Config
 	ring *ring
+	// begun counts sessions.
+	begun func()
 
 	mu      sync.Mutex
 	users   int
@@ -107,6 +109,7 @@ func (s *source) run(ctx context.Context) {
 func (s *source) session(ctx context.Context, look <-chan time.Time) (wanted bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	s.begun()
 	ended := make(chan error, 1)
 	s.wg.Go(func() {
 		err := s.cfg.Rows(ctx, s.ring, s.cfg.RingBytes/2)

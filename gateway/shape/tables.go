@@ -97,7 +97,8 @@ var tables = func() map[string]*table {
 	permissions := define("entity_effective_permissions", subjects, "subject_value", "", []string{"id"},
 		must(int8col("id")), must(text("entity_url")), must(text("source_entity_url")), must(int8col("source_grant_id")), must(text("permission")),
 		must(text("subject_kind")), must(text("subject_value")), instant("expires_at"), must(instant("created_at")))
-	typeGrants := define("entity_type_grants", subjects, "subject_value", "", []string{"id"}, must(int8col("id")), must(text("subject_value")))
+	typeGrants := define("entity_type_grants", subjects, "subject_value", "", []string{"id"},
+		must(int8col("id")), must(text("permission")), must(text("subject_value")))
 	typeGrants.hidden = true
 	all := []*table{
 		define("entities", readers, "url", "created_by", []string{"url"},
