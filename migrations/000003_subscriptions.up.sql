@@ -17,7 +17,6 @@ create table rouse.subscriptions (
     system       boolean not null,
     status       text not null default 'active',
     last_error   text,
-    turn         bigint not null default 0,
     changes      integer not null default 1,
     settled      integer not null default 0,
     scanned      text collate "C",
@@ -35,25 +34,20 @@ comment on table rouse.subscriptions is 'A consumer of streams it does not own (
 comment on column rouse.subscriptions.mount is 'Path prefix of the mount it was made through: the URLs it is told are below it.';
 comment on column rouse.subscriptions.owner is 'Principal that registered it; with system false it is linked to that principal''s guarded streams only.';
 comment on column rouse.subscriptions.status is 'failed while the receiver''s last answer was a refusal.';
-comment on column rouse.subscriptions.turn is 'Stream the last wake was for: the next begins behind it, so that a busy stream starves no other.';
 comment on column rouse.subscriptions.changes is 'Counts changes of what it watches; settled says up to which of them the streams that existed are linked.';
 comment on column rouse.subscriptions.scanned is 'Path up to which the streams that existed have been looked at for the pattern.';
 
 create table rouse.subscription_globs (
     consumer_id  bigint not null,
     service_id   integer not null,
-    key          text collate "C" not null,
-    segments     integer not null,
-    deep         boolean not null,
-    regex        text collate "C" not null,
+    pattern      text collate "C" not null,
     owner        text not null,
     system       boolean not null,
     constraint subscription_globs_pkey primary key (consumer_id)
 );
-create index subscription_globs_key_idx on rouse.subscription_globs (key, service_id);
-comment on table rouse.subscription_globs is 'The patterns, so that a new stream finds those that match it by a bounded number of index probes (_glob_keys).';
-comment on column rouse.subscription_globs.key is 'Leading and trailing literal segments, at most four each.';
-comment on column rouse.subscription_globs.segments is 'How many segments a path has; at least so many when deep.';
+create index subscription_globs_pattern_idx on rouse.subscription_globs (pattern, service_id);
+comment on table rouse.subscription_globs is 'The patterns. Sorted, they are a tree of segments, which a new stream''s path is walked down (_glob_find).';
+comment on column rouse.subscription_globs.pattern is 'As _glob_parse writes it: a literal segment that is made of asterisks has a control character before it.';
 
 create table rouse.subscription_paths (
     path         text collate "C" not null,
@@ -63,6 +57,9 @@ create table rouse.subscription_paths (
 );
 create index subscription_paths_consumer_id_idx on rouse.subscription_paths (consumer_id, path);
 comment on table rouse.subscription_paths is 'Streams a subscription names. A stream that does not exist is linked when it is made.';
+
+alter table rouse.consumers add column turn bigint;
+comment on column rouse.consumers.turn is 'Of a subscription: the stream the last wake was for. The next begins behind it, so that a busy stream starves no other.';
 
 create table rouse.subscription_removals (
     consumer_id  bigint not null,
@@ -75,4 +72,5 @@ comment on table rouse.subscription_removals is 'Deleted subscriptions whose lin
 alter table rouse.consumer_streams drop constraint consumer_streams_consumer_id_fkey;
 
 drop index rouse.consumer_streams_behind_idx;
-create index consumer_streams_behind_idx on rouse.consumer_streams (consumer_id, stream_id) where behind;
+-- On an expression, so that a look for unread links cannot be planned as a walk over the primary key.
+create index consumer_streams_behind_idx on rouse.consumer_streams ((case when behind then consumer_id end), stream_id) where behind;

@@ -12,7 +12,7 @@ begin
     if (select c.kind = 'subscription' from consumers c where c.id = p_consumer_id) then
         return exists (
             select from consumer_streams cs join streams s on s.id = any (array[cs.stream_id])
-             where cs.consumer_id = p_consumer_id and cs.behind and s.tail > cs.acked and s.path is not null);
+             where case when cs.behind then cs.consumer_id end = p_consumer_id and cs.behind and s.tail > cs.acked and s.path is not null);
     end if;
     return exists (
         select from consumer_streams cs join streams s on s.id = cs.stream_id

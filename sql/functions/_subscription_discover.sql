@@ -10,23 +10,15 @@ create or replace function rouse._subscription_discover(
 language plpgsql
 set search_path = rouse, pg_temp
 as $$
-declare
-    v_n    integer;
-    v_keys text[];
 begin
     if p_kind not in ('app', 'entity') or left(p_path, 1) = '_' then
         return false;
     end if;
     perform pg_advisory_xact_lock_shared(_subscription_lock(), p_service);
-    v_n := length(p_path) - length(replace(p_path, '/', '')) + 1;
-    v_keys := _glob_keys(p_path);
     insert into consumer_streams (consumer_id, stream_id, link_type, acked, behind)
     select x.consumer_id, p_stream_id, min(x.link_type), 0, p_tail > 0
-      from (select g.consumer_id, 'glob' as link_type from subscription_globs g
-             where g.key = any (v_keys) and g.service_id = p_service
-               and case when g.deep then g.segments <= v_n else g.segments = v_n end
-               and (p_kind = 'app' or g.system or g.owner = p_owner)
-               and p_path ~ g.regex
+      from (select g.consumer_id, 'glob' as link_type from _glob_find(p_service, p_path) g
+             where p_kind = 'app' or g.system or g.owner = p_owner
              union all
             select p.consumer_id, 'explicit' from subscription_paths p
               join subscriptions s on s.consumer_id = any (array[p.consumer_id])

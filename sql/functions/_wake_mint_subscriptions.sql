@@ -27,15 +27,14 @@ begin
                    'subscription_id', s.id, 'triggered_by', jsonb_build_array(t.path))
                || case when t.kind <> 'entity' then jsonb_build_object('streams', (
                    select jsonb_agg(_subscription_stream(l.path, l.link_type, l.acked, l.tail) order by l.id)
-                     from ((select w.id, w.path, p.link_type, p.acked, w.tail
-                              from consumer_streams p join streams w on w.id = any (array[p.stream_id])
-                             where p.consumer_id = c.id and p.behind and w.tail > p.acked and w.path is not null and w.kind <> 'entity'
-                             order by p.stream_id limit 1000)
-                            union all
-                           (select w.id, w.path, p.link_type, p.acked, w.tail
-                              from consumer_streams p join streams w on w.id = any (array[p.stream_id])
-                             where few.few and p.consumer_id = c.id and w.tail = p.acked and w.path is not null and w.kind <> 'entity')) l
-                   )) else jsonb_build_object(
+                     from (select w.id, w.path, p.link_type, p.acked, w.tail
+                             from consumer_streams p join streams w on w.id = any (array[p.stream_id])
+                            where case when p.behind then p.consumer_id end = c.id and p.behind and w.tail > p.acked and w.path is not null and w.kind <> 'entity'
+                            order by p.stream_id limit 1000) l)
+                   || case when few.few then coalesce((
+                   select jsonb_agg(_subscription_stream(w.path, p.link_type, p.acked, w.tail) order by w.id)
+                     from consumer_streams p join streams w on w.id = any (array[p.stream_id])
+                    where p.consumer_id = c.id and w.tail = p.acked and w.path is not null and w.kind <> 'entity'), '[]') else '[]' end) else jsonb_build_object(
                    'streams', jsonb_build_array(_subscription_stream('/' || t.path, t.link_type, t.acked, t.tail)
                                                 || jsonb_build_object('offset', _offset(t.tail), 'ackedOffset', _offset(t.acked))),
                    'entity', (select jsonb_build_object(
@@ -50,25 +49,23 @@ begin
          cross join lateral (
                (select w.id as stream_id, w.path, w.kind, w.tail, p.acked, p.link_type
                   from consumer_streams p join streams w on w.id = any (array[p.stream_id])
-                 where p.consumer_id = c.id and p.behind and p.stream_id > s.turn and w.tail > p.acked and w.path is not null
+                 where case when p.behind then p.consumer_id end = c.id and p.behind and p.stream_id > coalesce(c.turn, 0) and w.tail > p.acked and w.path is not null
                  order by p.stream_id limit 1)
                 union all
                (select w.id, w.path, w.kind, w.tail, p.acked, p.link_type
                   from consumer_streams p join streams w on w.id = any (array[p.stream_id])
-                 where p.consumer_id = c.id and p.behind and p.stream_id <= s.turn and w.tail > p.acked and w.path is not null
+                 where case when p.behind then p.consumer_id end = c.id and p.behind and p.stream_id <= c.turn and w.tail > p.acked and w.path is not null
                  order by p.stream_id limit 1)
                 limit 1) t
          cross join lateral (select count(*) <= 100 as few from (select from consumer_streams p where p.consumer_id = c.id limit 101) z) few
     ), waking as (
         update consumers c
-           set state = 'waking', epoch = m.epoch, wake_id = m.wake_id, runner_id = null,
+           set state = 'waking', epoch = m.epoch, wake_id = m.wake_id, turn = m.stream_id, runner_id = null,
                holder = null, claim_id = null, claimed_at = null, lease_expires_at = null, told_at = p_now,
                -- A push transport's schedule lives in wake_notifications.next_attempt_at, and a wake stream keeps its entry.
                due_at = least(c.due_at, 'infinity')
           from made m
          where c.id = any (array[m.id])
-    ), turned as (
-        update subscriptions s set turn = m.stream_id from made m where s.consumer_id = any (array[m.id])
     ), queued as (
         insert into wake_notifications (service_id, wake_id, consumer_id, epoch, target_type, target_webhook_url, target, runner_wake_stream,
                 notification_public, next_attempt_at, created_at)

@@ -42,6 +42,7 @@ set jit = off
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set enable_bitmapscan = off
 set lock_timeout = '5s'
 as $$
 #variable_conflict use_column
@@ -82,7 +83,7 @@ begin
                    case when m.op = 'heartbeat' or c.state = 'waking' then null
                         when c.kind = 'subscription' then exists (
                        select from consumer_streams cs join streams s on s.id = any (array[cs.stream_id])
-                        where cs.consumer_id = c.id and cs.behind and s.path is not null
+                        where case when cs.behind then cs.consumer_id end = c.id and cs.behind and s.path is not null
                           and s.tail > greatest(cs.acked, a.positions[array_position(a.streams, s.id)]))
                         else exists (
                        select from consumer_streams cs join streams s on s.id = any (array[cs.stream_id])

@@ -18,6 +18,7 @@ set jit = off
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare

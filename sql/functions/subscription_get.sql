@@ -12,6 +12,8 @@ set jit = off
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set enable_bitmapscan = off
+set enable_sort = off
 as $$
     select s.consumer_id, c.name, s.id, s.type, s.pattern, s.wake_stream, s.webhook_url, s.description, c.lease_ttl_ms, s.mount, s.owner,
            s.system, s.status, s.last_error, s.created_at,

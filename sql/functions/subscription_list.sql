@@ -10,6 +10,8 @@ set search_path = rouse, pg_temp
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
 as $$
     select g.* from (select s.id from subscriptions s
                       where s.id > p_after and s.service_id = p_service and (p_owner is null or s.owner = p_owner)

@@ -78,8 +78,8 @@ begin
     insert into consumers (id, service_id, name, kind, lease_ttl_ms, created_at) overriding system value
     values (v_id, p_service, 's_' || left(encode(sha256(convert_to(p_service || '/' || p_id || '/' || v_id, 'UTF8')), 'hex'), 32),
             'subscription', p_lease_ms, v_now);
-    insert into subscription_globs (consumer_id, service_id, key, segments, deep, regex, owner, system)
-    select v_id, p_service, g.key, g.segments, g.deep, g.regex, p_owner, p_system from _glob_parse(p_pattern) g where p_pattern is not null;
+    insert into subscription_globs (consumer_id, service_id, pattern, owner, system)
+    select v_id, p_service, g.pattern, p_owner, p_system from _glob_parse(p_pattern) g where p_pattern is not null;
     insert into subscription_paths (path, service_id, consumer_id) select x, p_service, v_id from unnest(v_streams) x;
     perform audit_add(p_service, p_owner, 'subscription.create', '/__ds/subscriptions/' || p_id,
         jsonb_strip_nulls(jsonb_build_object('type', p_type, 'pattern', p_pattern)));

@@ -13,15 +13,18 @@ set jit = off
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set enable_bitmapscan = off
+set enable_sort = off
 as $$
     with recursive behind as (
         (select cs.consumer_id, 1 as n from consumer_streams cs
-          where cs.behind and cs.consumer_id > p_after order by cs.consumer_id limit 1)
+          where cs.behind and case when cs.behind then cs.consumer_id end > p_after order by case when cs.behind then cs.consumer_id end limit 1)
         union all
         select x.consumer_id, b.n + 1
           from behind b
          cross join lateral (select cs.consumer_id from consumer_streams cs
-                              where cs.behind and cs.consumer_id > b.consumer_id order by cs.consumer_id limit 1) x
+                              where cs.behind and case when cs.behind then cs.consumer_id end > b.consumer_id
+                              order by case when cs.behind then cs.consumer_id end limit 1) x
          where b.n < p_limit
     )
     select b.consumer_id, w.id, w.tail
@@ -29,7 +32,7 @@ as $$
       left join lateral (
            select s.id, s.tail
              from consumers c
-             join consumer_streams cs on cs.consumer_id = c.id and cs.behind
+             join consumer_streams cs on case when cs.behind then cs.consumer_id end = c.id and cs.behind
              join streams s on s.id = any (array[cs.stream_id]) and s.tail > cs.acked and s.path is not null
             where c.id = b.consumer_id and c.state = 'idle' and not c.paused
             limit 1) w on true

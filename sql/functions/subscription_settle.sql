@@ -21,12 +21,18 @@ set lock_timeout = '5s'
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
 as $$
 declare
-    s     subscriptions;
-    g     record;
-    v_ids bigint[];
-    v_n   integer;
+    s        subscriptions;
+    g        record;
+    v_ids    bigint[];
+    v_paths  text[];
+    v_missed bigint[];    -- locked by somebody else
+    v_last   text;
+    v_n      integer;
+    v_end    text;
 begin
     select * into s from subscriptions x where x.id = p_id and x.service_id = p_service;
     change := coalesce(p_change, s.changes);
@@ -58,15 +64,24 @@ begin
     end if;
     if not s.scan_done then
         select * into g from _glob_parse(s.pattern);
-        -- Every path that begins with the literal beginning lies between these two.
-        select array_agg(x.id) filter (where x.kind in ('app', 'entity') and left(x.path, 1) <> '_' and x.path ~ g.regex), max(x.path), count(*)
-          into v_ids, s.scanned, v_n
-          from (select t.id, t.path, t.kind from streams t
-                 where t.path > coalesce(s.scanned, '') and t.path >= g.prefix
-                   and (g.prefix = '' or t.path < (g.prefix || '0') collate "C") and t.service_id = p_service
-                 order by t.path limit p_limit) x;
-        perform _subscription_link(s, v_ids, 'glob');
-        update subscriptions x set scanned = coalesce(s.scanned, x.scanned), scan_done = v_n < p_limit where x.consumer_id = s.consumer_id;
+        -- Every path that begins with the literal beginning lies between it and the same with the character behind the
+        -- slash; everything lies before as many of the last character as no path holds.
+        v_end := case when g.prefix = '' then repeat(chr(1114111), 300) else g.prefix || '0' end;
+        select array_agg(x.id) filter (where x.fits), array_agg(x.path) filter (where x.fits), max(x.path), count(*)
+          into v_ids, v_paths, v_last, v_n
+          from (select x.id, x.path, x.kind in ('app', 'entity') and left(x.path, 1) <> '_' and x.path ~ g.regex as fits from (
+                select t.id, t.path, t.kind from streams t
+                 where t.path >= coalesce(s.scanned, g.prefix) and t.path < v_end and t.service_id = p_service and t.path is distinct from s.scanned
+                 order by t.path limit p_limit) x) x;
+        v_missed := _subscription_link(s, v_ids, 'glob');
+        if v_missed <> '{}' then
+            -- The next step begins at the first of them.
+            select max(f.path) into v_last from unnest(v_paths) f (path)
+             where f.path < all (array(select i.path from unnest(v_ids, v_paths) i (id, path) where i.id = any (v_missed)));
+        end if;
+        update subscriptions x
+           set scanned = coalesce(v_last, x.scanned), scan_done = v_n < p_limit and v_missed = '{}'
+         where x.consumer_id = s.consumer_id;
         outcome := 'more';
         return;
     end if;
@@ -75,7 +90,10 @@ begin
       join streams t on t.path = any (array[p.path]) and t.service_id = p.service_id
      where p.consumer_id = s.consumer_id
        and not exists (select from consumer_streams cs where cs.consumer_id = p.consumer_id and cs.stream_id = t.id and cs.link_type = 'explicit');
-    perform _subscription_link(s, v_ids, 'explicit');
+    if _subscription_link(s, v_ids, 'explicit') <> '{}' then
+        outcome := 'more';
+        return;
+    end if;
     update subscriptions x set settled = greatest(x.settled, change) where x.consumer_id = s.consumer_id;
     outcome := 'done';
 end

@@ -21,7 +21,7 @@ begin
     select t.id into v_stream from streams t where t.path = p_path and t.service_id = p_service for no key update;
     if not exists (select from consumer_streams cs where cs.consumer_id = s.consumer_id and cs.stream_id = v_stream and cs.link_type = 'explicit') then
         return 'ok';
-    elsif p_path ~ (select g.regex from subscription_globs g where g.consumer_id = s.consumer_id) then
+    elsif p_path ~ (select g.regex from _glob_parse(s.pattern) g) then
         update consumer_streams cs set link_type = 'glob' where cs.consumer_id = s.consumer_id and cs.stream_id = v_stream;
     else
         perform _subscription_unlink(s.consumer_id, array[v_stream]);

@@ -1,6 +1,6 @@
 -- subscription_tidy: one bounded step of what deleted subscriptions leave: at
--- most p_limit links of one of them. A stream that is locked waits for another
--- round. Returns whether there is more to do.
+-- most p_limit links of one of them. Streams that are locked are left for
+-- another time. Returns whether there is more to do now.
 create or replace function rouse.subscription_tidy(p_limit integer) returns boolean
 language plpgsql
 set search_path = rouse, pg_temp
@@ -20,8 +20,7 @@ begin
     select array_agg(x.stream_id) into v_ids
       from (select cs.stream_id from consumer_streams cs where cs.consumer_id = v_id order by cs.stream_id limit p_limit) x;
     if v_ids is not null then
-        perform _subscription_unlink(v_id, v_ids);
-        return true;
+        return _subscription_unlink(v_id, v_ids) > 0;
     end if;
     delete from consumers c where c.id = v_id;
     delete from subscription_removals r where r.consumer_id = v_id;

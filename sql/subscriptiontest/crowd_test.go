@@ -13,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // span is a range of a stream that a granted wake told of.
@@ -53,6 +55,18 @@ func TestACrowdLosesNothing(t *testing.T) {
 	errs := make(chan error, 64)
 	var appending, rest sync.WaitGroup
 	var grants atomic.Int64
+	// A victim of a deadlock was rolled back whole: the store makes the call again.
+	var victims atomic.Int64
+	again := func(f func() error) error {
+		for try := 1; ; try++ {
+			err := f()
+			var pe *pgconn.PgError
+			if try == 3 || !errors.As(err, &pe) || pe.Code != pgerrcode.DeadlockDetected {
+				return err
+			}
+			victims.Add(1)
+		}
+	}
 	run := func(wg *sync.WaitGroup, f func(c *pgx.Conn) error) {
 		c := r.db.Conn(t)
 		wg.Go(func() {
@@ -66,13 +80,16 @@ func TestACrowdLosesNothing(t *testing.T) {
 			for grants.Load() < 200 {
 				// Two streams in one transaction, in any order, without waiting.
 				i := rand.Perm(len(everything))[:2]
-				rows, err := c.Query(ctx, `select outcome from rouse.stream_append(array[1, 1], array[$1, $2], array['application/json', 'application/json'], array[false, false],
+				if err := again(func() error {
+					rows, err := c.Query(ctx, `select outcome from rouse.stream_append(array[1, 1], array[$1, $2], array['application/json', 'application/json'], array[false, false],
 					array[true, true], array[8::bigint, 8], array[1, 2], array[8::bigint, 8], array['{"a": 1}'::bytea, '{"a": 1}'], array[1, 1], array[null::text, null],
 					null,null,null,null,null,null,null,null,null,null,null,null,null,null,null,null, false)`, everything[i[0]], everything[i[1]])
-				if err != nil {
+					if err != nil {
+						return err
+					}
+					_, err = pgx.CollectRows(rows, pgx.RowTo[string])
 					return err
-				}
-				if _, err := pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
+				}); err != nil {
 					return fmt.Errorf("append: %w", err)
 				}
 			}
@@ -83,13 +100,17 @@ func TestACrowdLosesNothing(t *testing.T) {
 	told := map[string][]span{} // by subscription and stream
 	// work claims, notes what it was told of, and acks some or all of it.
 	work := func(c *pgx.Conn, s sub, whole bool) (claimed bool, err error) {
-		apply := func(o op) (answer, error) {
-			rows, err := c.Query(ctx, `select (a).outcome, coalesce((a).epoch, 0), coalesce((a).wake_id::text, ''), coalesce((a).holder, ''), coalesce((a).lease_ms, 0),
+		apply := func(o op) (a answer, err error) {
+			err = again(func() error {
+				rows, err := c.Query(ctx, `select (a).outcome, coalesce((a).epoch, 0), coalesce((a).wake_id::text, ''), coalesce((a).holder, ''), coalesce((a).lease_ms, 0),
 				(a).next_wake, (a).notification from (select answer as a from rouse.claim_apply($1, $2)) t`, opsJSON(o), whole || rand.IntN(2) == 0)
-			if err != nil {
-				return answer{}, err
-			}
-			return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[answer])
+				if err != nil {
+					return err
+				}
+				a, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[answer])
+				return err
+			})
+			return a, err
 		}
 		g, err := apply(s.acquire("w"))
 		if err != nil || g.Outcome != "granted" {
@@ -161,7 +182,7 @@ func TestACrowdLosesNothing(t *testing.T) {
 					`select rouse.subscription_delete(1, 'x' || $1, $2)`,
 					`select rouse.subscription_tidy(length($1 || $2))`,
 				} {
-					if _, err := c.Exec(ctx, sql, id, path); err != nil {
+					if err := again(func() error { _, err := c.Exec(ctx, sql, id, path); return err }); err != nil {
 						return fmt.Errorf("%s: %w", sql, err)
 					}
 				}
@@ -174,6 +195,10 @@ func TestACrowdLosesNothing(t *testing.T) {
 	rest.Wait()
 	close(errs)
 	for err := range errs {
+		var pe *pgconn.PgError
+		if errors.As(err, &pe) {
+			err = fmt.Errorf("%w\n%s\n%s", err, pe.Detail, pe.Where)
+		}
 		t.Error(err)
 	}
 	if why := r.broken(); why != "" {
@@ -217,7 +242,5 @@ func TestACrowdLosesNothing(t *testing.T) {
 			}
 		}
 	}
-	for _, s := range subs {
-		t.Logf("%s: %s", s.id, r.state(s))
-	}
+	t.Logf("%d grants, %d victims of deadlocks", grants.Load(), victims.Load())
 }

@@ -22,24 +22,34 @@ func matches(pattern, path []string) bool {
 	return false
 }
 
-// globSQL says whether a pattern matches a path, and whether a new stream of
-// that path would look at the pattern at all.
-const globSQL = `select $2 ~ g.regex, g.key = any (rouse._glob_keys($2))
-	and case when g.deep then g.segments <= n else g.segments = n end,
-	$2 >= g.prefix and (g.prefix = '' or $2 < (g.prefix || '0') collate "C")
-	from rouse._glob_parse($1) g, (select cardinality(string_to_array($2, '/')) as n) n`
+// globSQL says whether a pattern matches a path, whether a new stream of that
+// path finds it, and whether the range of an existing one holds it.
+const globSQL = `select $2 ~ g.regex, (select count(*) from rouse._glob_find(1, $2)), $2 >= g.prefix and (g.prefix = '' or $2 < (g.prefix || '0') collate "C") from rouse._glob_parse($1) g`
 
-func (r *rig) glob(pattern, path string) (match, tried, ranged bool) {
+// globs prepares for glob.
+func (r *rig) globs() {
+	r.exec(`create function rouse._test_glob(p text) returns void language sql as $$
+		delete from rouse.subscription_globs where consumer_id = 0;
+		insert into rouse.subscription_globs (consumer_id, service_id, pattern, owner, system) values (0, 1, p, '', true) $$`)
+}
+
+func (r *rig) glob(pattern, path string) (match, found, ranged bool) {
 	r.t.Helper()
-	if err := r.c.QueryRow(r.ctx(), globSQL, pattern, path).Scan(&match, &tried, &ranged); err != nil {
+	r.exec(`select rouse._test_glob(g.pattern) from rouse._glob_parse($1) g`, pattern)
+	var n int
+	if err := r.c.QueryRow(r.ctx(), globSQL, pattern, path).Scan(&match, &n, &ranged); err != nil {
 		r.t.Fatalf("%q on %q: %v", pattern, path, err)
 	}
-	return
+	if n > 1 {
+		r.t.Fatalf("%q on %q: found %d times", pattern, path, n)
+	}
+	return match, n == 1, ranged
 }
 
 func TestPatternsMatchWholeSegments(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	r.globs()
 	for _, c := range []struct {
 		pattern, path string
 		want          bool
@@ -86,12 +96,12 @@ func TestPatternsMatchWholeSegments(t *testing.T) {
 		{"**/one/two/three/four/five", "one/two/three/four/five", true},
 		{"one/two/three/four/**/five", "one/two/three/four/five", true},
 	} {
-		match, tried, ranged := r.glob(c.pattern, c.path)
-		if match != c.want {
-			t.Errorf("%q on %q: %v", c.pattern, c.path, match)
+		match, found, ranged := r.glob(c.pattern, c.path)
+		if match != c.want || found != c.want {
+			t.Errorf("%q on %q: matches %v, is found %v", c.pattern, c.path, match, found)
 		}
-		if match && (!tried || !ranged) {
-			t.Errorf("%q on %q matches and would not be found (key %v, range %v)", c.pattern, c.path, tried, ranged)
+		if match && !ranged {
+			t.Errorf("%q on %q matches and lies out of its range", c.pattern, c.path)
 		}
 		if got := matches(strings.Split(c.pattern, "/"), strings.Split(c.path, "/")); got != c.want {
 			t.Errorf("the other implementation has %q on %q: %v", c.pattern, c.path, got)
@@ -102,6 +112,7 @@ func TestPatternsMatchWholeSegments(t *testing.T) {
 func TestPatternsMatchWhatASecondImplementationSays(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	r.globs()
 	rapid.Check(t, func(rt *rapid.T) {
 		seg := rapid.SampledFrom([]string{"a", "b", "c.d", "*", "**", "*", "**", "%2A", "a b"})
 		lit := rapid.SampledFrom([]string{"a", "b", "c.d", "cxd", "*", "a b"})
@@ -128,19 +139,49 @@ func TestPatternsMatchWhatASecondImplementationSays(t *testing.T) {
 				}
 			}
 			want := matches(pattern, path)
-			match, tried, ranged := r.glob(strings.Join(pattern, "/"), strings.Join(path, "/"))
-			if match != want || match && (!tried || !ranged) {
-				rt.Fatalf("%q on %q: match %v, want %v; looked at %v, in range %v", pattern, path, match, want, tried, ranged)
+			match, found, ranged := r.glob(strings.Join(pattern, "/"), strings.Join(path, "/"))
+			if match != want || found != want || match && !ranged {
+				rt.Fatalf("%q on %q: match %v, want %v; found %v, in range %v", pattern, path, match, want, found, ranged)
 			}
 		}
 	})
 }
 
-func TestANewPathHasFewKeys(t *testing.T) {
+// TestManyPatternsAtOnce: each finds its own among the others.
+func TestManyPatternsAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	long := strings.TrimSuffix(strings.Repeat("s/", 500), "/")
-	if n := one[int](r, `select cardinality(rouse._glob_keys($1))`, long); n != 25 {
-		t.Fatalf("%d keys", n)
+	segs := []string{"a", "b", "*", "**", "a!", "%2A", "a**"}
+	var patterns [][]string
+	for _, x := range segs {
+		patterns = append(patterns, []string{x})
+		for _, y := range segs {
+			patterns = append(patterns, []string{x, y})
+			for _, z := range segs {
+				patterns = append(patterns, []string{x, y, z})
+			}
+		}
+	}
+	for i, p := range patterns {
+		r.exec(`insert into rouse.subscription_globs (consumer_id, service_id, pattern, owner, system) select $1::bigint, 1 + $1::bigint % 2, g.pattern, '', true from rouse._glob_parse($2) g`, i, strings.Join(p, "/"))
+	}
+	for _, path := range []string{"a", "b", "*", "**", "a!", "a/b", "a/a/b", "*/a", "a/*/b", "a!/a", "a**/b", "a**/x/b", "**", "a/b/a/b", "c", "c/c/c/c/c/c", "a/c", "c/a"} {
+		want, got := map[int64]bool{}, map[int64]bool{}
+		for i, p := range patterns {
+			if i%2 == 0 && matches(p, strings.Split(path, "/")) {
+				want[int64(i)] = true
+			}
+		}
+		for _, id := range one[[]int64](r, `select coalesce(array_agg(consumer_id), '{}') from rouse._glob_find(1, $1)`, path) {
+			if got[id] {
+				t.Errorf("%q: %v is found twice", path, patterns[id])
+			}
+			got[id] = true
+		}
+		for i, p := range patterns {
+			if want[int64(i)] != got[int64(i)] {
+				t.Errorf("%q and %v: found %v, want %v", path, p, got[int64(i)], want[int64(i)])
+			}
+		}
 	}
 }

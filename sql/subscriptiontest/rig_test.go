@@ -211,8 +211,7 @@ const appendSQL = `select outcome, coalesce(tail, 0) from rouse._stream_append(a
 // route tells the router of streams at their tails.
 func (r *rig) route(streams ...int64) map[int64]string {
 	r.t.Helper()
-	rows, err := r.c.Query(r.ctx(), `select stream_id, outcome from rouse._dispatch_route($1, array(select s.tail from unnest($1::bigint[]) with ordinality i (id, n)
-		join rouse.streams s on s.id = i.id order by i.n), $2)`, streams, r.now)
+	rows, err := r.c.Query(r.ctx(), `select stream_id, outcome from rouse._dispatch_route($1, array(select (select s.tail from rouse.streams s where s.id = i.id) from unnest($1::bigint[]) with ordinality i (id, n) order by i.n), $2)`, streams, r.now)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -233,3 +233,66 @@ func TestACrashWhileSettlingIsFinishedByAnybody(t *testing.T) {
 		}
 	}
 }
+
+// TestALockedStreamHoldsUpNothingButItself: settling and tidying wait for no row;
+// what is locked is done in a later step.
+func TestALockedStreamHoldsUpNothingButItself(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for i := range 9 {
+		r.make(fmt.Sprint("a/", i), `{"a": 1}`)
+	}
+	other := r.db.Conn(t)
+	locked := func(f func()) {
+		t.Helper()
+		tx, err := other.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), `select 1 from rouse.streams where path = 'a/4' for no key update`); err != nil {
+			t.Fatal(err)
+		}
+		f()
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.put(spec{id: "s", pattern: "a/*", streams: []string{"a/4"}})
+	step := func() string {
+		t.Helper()
+		return one[string](r, `select outcome from rouse.subscription_settle(1, 's', 1, '{}', 100)`)
+	}
+	locked(func() {
+		for range 3 {
+			if got := step(); got != "more" {
+				t.Errorf("a step: %s", got)
+			}
+		}
+		if n := len(r.links(r.sub("s"))); n != 8 {
+			t.Errorf("%d streams are linked", n)
+		}
+	})
+	r.append("a/7")
+	for step() != "done" {
+	}
+	links := r.links(r.sub("s"))
+	if len(links) != 9 || links[4] != (link{"a/4", "explicit", 8, 8, false}) || links[7] != (link{"a/7", "glob", 8, 16, true}) {
+		t.Errorf("%+v", links)
+	}
+	consumer := r.sub("s").consumer
+	r.exec(`select rouse.subscription_delete(1, 's', '')`)
+	left := func(want int) {
+		t.Helper()
+		if n := one[int](r, `select count(*) from rouse.consumer_streams where consumer_id = $1`, consumer); n != want {
+			t.Errorf("%d links are left, want %d", n, want)
+		}
+	}
+	locked(func() {
+		for range 3 {
+			r.exec(`select rouse.subscription_tidy(100)`)
+		}
+		left(1)
+	})
+	r.exec(`select rouse.subscription_tidy(100)`)
+	left(0)
+}
