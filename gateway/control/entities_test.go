@@ -54,6 +54,13 @@ func TestEntityRoutes(t *testing.T) {
 	if a := r.must(200, kyle, "POST", tag, `{"value":"blue"}`, "Authorization", "Bearer rouse_wt_whatever"); a.str("tags.colour") != "blue" || a.get("txid") == nil {
 		t.Errorf("%s", a.body)
 	}
+	for _, step := range []struct{ method, body, operation string }{{"POST", `{"value":"red"}`, "update"}, {"DELETE", "", "delete"}, {"POST", `{"value":"blue"}`, "insert"}} {
+		r.must(200, kyle, step.method, tag, step.body)
+		row := r.last("/chat/1")
+		if row["type"] != "tags" || row["key"] != "colour" || row["headers"].(map[string]any)["operation"] != step.operation || r.asksForAttention("/chat/1") {
+			t.Errorf("%s: %v", step.operation, row)
+		}
+	}
 	r.refused(400, "INVALID_REQUEST", kyle, "POST", tag, `{"value":7}`)
 	r.refused(400, "INVALID_REQUEST", kyle, "POST", tag, ``)
 	r.refused(401, "UNAUTHORIZED", mallory, "POST", tag, `{"value":"x"}`)

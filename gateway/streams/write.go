@@ -291,6 +291,10 @@ func refuseAppend(w http.ResponseWriter, item *store.AppendItem, res *store.Appe
 	hd := w.Header()
 	switch res.Outcome {
 	case store.NotFound:
+		if strings.Count(item.Path, "/") >= 3 && strings.Contains(item.Path, "/attachments/") {
+			// Nobody appends to attachments, whether there is one of this name or not.
+			return problem.New(problem.Unauthorized, "Invalid write token")
+		}
 		return problem.New(problem.StreamNotFound, "There is no stream at this path.")
 	case store.Gone:
 		return problem.New(problem.StreamGone, "The stream was deleted.")

@@ -1,6 +1,7 @@
 -- entity_tag_put: sets (p_value) or removes (null) one tag, and tells it on
 -- the entity's stream as a bookkeeping row that wakes nobody, so that a holder
--- that tags its own entity does not wake itself. p_event is that row.
+-- that tags its own entity does not wake itself. p_event is that row, told as an
+-- update instead of an insert if the entity had such a tag.
 -- Outcomes: ok, unchanged, not_found, not_running.
 create or replace function rouse.entity_tag_put(
     p_service_id integer, p_url text, p_principal text, p_key text, p_value text, p_event text
@@ -15,6 +16,7 @@ as $$
 declare
     v_row    entities;
     v_stream bigint;
+    v_had    boolean;
     v_now    timestamptz;
 begin
     -- Lock order: consumer, stream, entity.
@@ -34,13 +36,15 @@ begin
         return query select 'unchanged', _txid(), v_row;
         return;
     end if;
+    v_had := v_row.tags ? p_key;
     v_now := clock_timestamp();
     update entities e
        set tags = case when p_value is null then e.tags - p_key else e.tags || jsonb_build_object(p_key, p_value) end,
            updated_at = v_now
      where e.service_id = p_service_id and e.url = p_url
     returning * into v_row;
-    perform _stream_push(v_stream, p_event, false);
+    perform _stream_push(v_stream, case when v_had then regexp_replace(p_event, '^\{"headers":\{"operation":"insert"', '{"headers":{"operation":"update"')
+                                        else p_event end, false);
     perform audit_add(p_service_id, p_principal, case when p_value is null then 'entity.tag_delete' else 'entity.tag_put' end,
         p_url, jsonb_build_object('key', p_key));
     return query select 'ok', _txid(), v_row;
