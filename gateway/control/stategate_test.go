@@ -83,7 +83,6 @@ func TestStateSchemasInForce(t *testing.T) {
 	// Not this gate's business: other streams, other holders, no claim.
 	for name, change := range map[string]func(*store.AppendItem){
 		"the error stream":  func(i *store.AppendItem) { i.Path = "own/1/error" },
-		"another's claim":   func(i *store.AppendItem) { i.Claim.ConsumerID++ },
 		"no claim":          func(i *store.AppendItem) { i.Claim = nil },
 		"no entity":         func(i *store.AppendItem) { i.Path = "own/2/main" },
 		"another service":   func(i *store.AppendItem) { i.Service = 2 },
@@ -95,6 +94,12 @@ func TestStateSchemasInForce(t *testing.T) {
 		if err := r.c.CheckAppend(t.Context(), item); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	// Whose claim it is, the append decides: a subscription's may write, too.
+	other := r.holds("/own/1", unknown)
+	other.Claim.ConsumerID++
+	if err := r.c.CheckAppend(t.Context(), other); problem.CodeOf(err) != problem.UnknownEventType {
+		t.Errorf("another's claim: %v", err)
 	}
 }
 

@@ -184,7 +184,8 @@ begin
         elsif s.expires_at <= v_now then
             outcome := 'not_found';
         elsif s.kind <> 'app' and not s_internal[i] then
-            if c.id is null or s.kind not in ('entity', 'error') or s.consumer_id is distinct from c.id then
+            if c.id is null or s.kind not in ('entity', 'error')
+               or s.consumer_id is distinct from c.id and not (c.kind = 'subscription' and _subscription_writes(c.id, s.id)) then
                 outcome := 'guarded';
             elsif c.state <> 'claimed' or c.epoch <> s_claim_epochs[i] or c.wake_id is distinct from s_wakes[i] then
                 outcome := 'token_stale';

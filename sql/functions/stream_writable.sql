@@ -23,7 +23,9 @@ begin
         when v_stream.deleted_at is not null then 'gone'
         when v_stream.id is null or v_stream.expires_at <= v_now then 'not_found'
         when v_stream.kind = 'app' then 'ok'
-        when v_consumer.id is null or v_stream.kind not in ('entity', 'error') or v_stream.consumer_id is distinct from v_consumer.id then 'guarded'
+        when v_consumer.id is null or v_stream.kind not in ('entity', 'error')
+             or v_stream.consumer_id is distinct from v_consumer.id
+                and not (v_consumer.kind = 'subscription' and _subscription_writes(v_consumer.id, v_stream.id)) then 'guarded'
         else case _claim_fence(v_consumer, p_epoch, p_wake_id, v_now)
             when 'ok' then 'ok' when 'lease_expired' then 'lease_expired' else 'token_stale' end
         end;
