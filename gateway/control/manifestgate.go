@@ -40,7 +40,7 @@ func (c *Control) GateAppend(ctx context.Context, item *store.AppendItem) error 
 		return nil
 	}
 	s, _, err := c.states.state(ctx, key, true)
-	if err != nil || s.consumer != item.Claim.ConsumerID {
+	if err != nil || s.consumer == 0 {
 		return err // the append will refuse it
 	}
 	outcome, err := c.cfg.Store.ObserveManifest(ctx, key.service, key.url)
