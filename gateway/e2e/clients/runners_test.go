@@ -107,7 +107,7 @@ func TestRunnerRoutesUnderServe(t *testing.T) {
 		{"nobody", "", nil, func(int, int) int { return 401 }},
 		{"nobody by name", "", []string{"electric-principal", "user:kyle"}, func(int, int) int { return 401 }},
 		{"a wrong token", "rouse_pat_wrong", nil, func(int, int) int { return 401 }},
-		{"another by name", mallory, []string{"electric-principal", "user:kyle"}, func(int, int) int { return 401 }},
+		{"another by name", mallory, []string{"electric-principal", "user:kyle"}, func(_, other int) int { return other }},
 		{"another", mallory, nil, func(_, other int) int { return other }},
 	} {
 		for _, q := range routes {
