@@ -109,6 +109,7 @@ create table rouse.memberships (
     created_at timestamptz not null default clock_timestamp(),
     constraint memberships_ref_key unique (ref, service_id)
 );
+create index memberships_stream_id_idx on rouse.memberships (stream_id);
 create index memberships_checked_at_idx on rouse.memberships (checked_at nulls first, id);
 comment on table rouse.memberships is 'A stream of the entities that have certain tags and that a principal may read.';
 

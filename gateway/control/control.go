@@ -77,6 +77,8 @@ type Config struct {
 	// Poke says that something was registered or scheduled; it must not block. nil
 	// is fine: it is found a little later.
 	Poke func()
+	// Changed says that an entity was spawned or changed, as Poke does.
+	Changed func()
 	// Headers sets the headers every response carries (CORS, security).
 	Headers func(http.Header)
 	Log     *slog.Logger
@@ -113,6 +115,9 @@ func New(ctx context.Context, cfg Config) *Control {
 	}
 	if cfg.Poke == nil {
 		cfg.Poke = func() {}
+	}
+	if cfg.Changed == nil {
+		cfg.Changed = func() {}
 	}
 	if cfg.Headers == nil {
 		cfg.Headers = func(http.Header) {}

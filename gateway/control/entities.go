@@ -375,7 +375,7 @@ func (c *Control) spawn(ctx context.Context, in *spawnInput) (*entityTxOutput, e
 			return nil, err
 		}
 		if res.Outcome == "spawned" {
-			c.cfg.Poke() // somebody may wait for it
+			c.cfg.Changed()
 			return &entityTxOutput{Body: EntityTx{entityOf(res.Entity), res.TxID}}, nil
 		}
 		if res.Outcome != "type_changed" {
@@ -516,6 +516,7 @@ func (c *Control) sendSignal(ctx context.Context, in *EntityRef, permission, sig
 	case res.Outcome == "terminal":
 		return res, problem.New(problem.InvalidSignal, "The entity is stopped for good; it takes no signals.")
 	}
+	c.cfg.Changed()
 	return res, nil
 }
 
@@ -569,6 +570,7 @@ func (c *Control) changeTag(ctx context.Context, in *EntityRef, key string, valu
 	case outcome == "not_running":
 		return nil, errNotRunning
 	}
+	c.cfg.Changed()
 	return &entityTxOutput{Body: EntityTx{entityOf(e), txid}}, nil
 }
 

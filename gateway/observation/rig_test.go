@@ -154,6 +154,7 @@ func (r *rig) settle(w *Worker) {
 	r.t.Helper()
 	for range 20 {
 		ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
+		w.attach.Store(true)
 		a, b, c := w.observe(ctx), w.schedule(ctx), w.memberships(ctx)
 		cancel()
 		if !a && !b && !c {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,7 +21,7 @@ type Database interface {
 	ObserveTake(ctx context.Context, after int64, limit, bytes int32) ([]store.Observer, error)
 	ObserveApply(ctx context.Context, moves []store.ObserverMove, wait bool) ([]string, error)
 	ObserveBack(ctx context.Context, stream, position int64, bytes int32) ([]store.AppendedRow, error)
-	ObserveAttach(ctx context.Context, after int64, limit int32) (last int64, attached int32, err error)
+	ObserveAttach(ctx context.Context, after int64, limit int32) (last int64, waiting int32, err error)
 	ManifestApply(ctx context.Context, id, from, to int64, effects json.RawMessage) (string, error)
 	ObservationNext(ctx context.Context) (time.Duration, bool, error)
 	ScheduleTake(ctx context.Context, limit int32) ([]store.Task, error)
@@ -54,7 +55,10 @@ const (
 type Config struct {
 	DB Database
 	// Scan is how often everything is looked at without a signal; zero means 3 s.
-	Scan     time.Duration
+	// While the log feed is down it is 1 s at most.
+	Scan time.Duration
+	// FeedUp says whether the log feed is up; nil means that it is.
+	FeedUp   func() bool
 	Log      *slog.Logger
 	Registry prometheus.Registerer
 }
@@ -66,6 +70,12 @@ type Worker struct {
 	wg     sync.WaitGroup
 
 	observers, tasks, members chan struct{}
+
+	// lag: the last signal is from the log, which may be ahead of what can be seen.
+	// attach: sources that were waited for may be there now. waiting, shown: the
+	// last look found cursors without a source, and membership streams; until then
+	// they may be.
+	lag, attach, waiting, shown atomic.Bool
 
 	told, fired *prometheus.CounterVec
 
@@ -83,11 +93,17 @@ func New(cfg Config) (*Worker, error) {
 	if cfg.Scan <= 0 {
 		cfg.Scan = 3 * time.Second
 	}
+	if cfg.FeedUp == nil {
+		cfg.FeedUp = func() bool { return true }
+	}
 	w := &Worker{cfg: cfg, observers: make(chan struct{}, 1), tasks: make(chan struct{}, 1), members: make(chan struct{}, 1), busy: map[int64]int{},
 		told: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rouse_observers_total",
 			Help: "Cursors of observers looked at, by what became of the look."}, []string{"outcome"}),
 		fired: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "rouse_scheduled_tasks_total",
 			Help: "Due tasks carried out, by kind and outcome."}, []string{"kind", "outcome"})}
+	for _, b := range []*atomic.Bool{&w.attach, &w.waiting, &w.shown} {
+		b.Store(true)
+	}
 	if cfg.Registry != nil {
 		if err := errors.Join(cfg.Registry.Register(w.told), cfg.Registry.Register(w.fired)); err != nil {
 			return nil, err
@@ -123,14 +139,29 @@ func (w *Worker) Stop(ctx context.Context) error {
 
 // Observed says that a stream which observers watch got an append. It does not
 // block.
-func (w *Worker) Observed() { poke(w.observers) }
+func (w *Worker) Observed() {
+	w.lag.Store(true)
+	poke(w.observers)
+}
 
-// Poke says that something was registered, scheduled or changed. It does not
-// block.
+// Poke says that something was registered or scheduled. It does not block.
 func (w *Worker) Poke() {
+	w.attach.Store(true)
 	poke(w.observers)
 	poke(w.tasks)
 	poke(w.members)
+}
+
+// Changed says that an entity was spawned or changed; it costs nothing while
+// nobody waits for that. It does not block.
+func (w *Worker) Changed() {
+	if w.waiting.Load() {
+		w.attach.Store(true)
+		poke(w.observers)
+	}
+	if w.shown.Load() {
+		poke(w.members)
+	}
 }
 
 func poke(c chan struct{}) {
@@ -140,18 +171,19 @@ func poke(c chan struct{}) {
 	}
 }
 
-// run calls round when poked, when something is due and once a scan. A poke whose
-// round finds nothing to do looks again for a moment: what it is about may not be
-// visible yet.
+// run calls round when poked, when something is due and once a scan. A signal of
+// the log whose round finds nothing to do looks again for a moment: what it is
+// about may not be visible yet.
 func (w *Worker) run(ctx context.Context, signal chan struct{}, round func(context.Context) bool) {
 	w.wg.Add(1)
 	go func() {
 		defer w.wg.Done()
 		least := busyFirst
 		for ctx.Err() == nil {
-			poked := w.sleep(ctx, signal, least)
+			w.sleep(ctx, signal, least)
+			lag := signal == w.observers && w.lag.Swap(false)
 			did, wait := round(ctx), lookFirst
-			for try := 0; !did && poked && try < lookTries && pause(ctx, wait); try++ {
+			for try := 0; !did && lag && try < lookTries && pause(ctx, wait); try++ {
 				did = round(ctx)
 				wait *= 2
 			}
@@ -164,21 +196,26 @@ func (w *Worker) run(ctx context.Context, signal chan struct{}, round func(conte
 }
 
 // sleep waits for a signal, the next due time (at least for least), or a scan's
-// period, and says whether it was a signal.
-func (w *Worker) sleep(ctx context.Context, signal chan struct{}, least time.Duration) bool {
-	wait := w.cfg.Scan - w.cfg.Scan/10 + rand.N(w.cfg.Scan/5+1)
-	if next, ok, err := w.cfg.DB.ObservationNext(ctx); err == nil && ok {
-		wait = min(wait, max(next, least))
+// period, after which everything is looked at.
+func (w *Worker) sleep(ctx context.Context, signal chan struct{}, least time.Duration) {
+	scan := w.cfg.Scan
+	if !w.cfg.FeedUp() {
+		scan = min(scan, time.Second)
+	}
+	wait := scan - scan/10 + rand.N(scan/5+1)
+	full := true
+	if next, ok, err := w.cfg.DB.ObservationNext(ctx); err == nil && ok && max(next, least) < wait {
+		wait, full = max(next, least), false
 	}
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
-		return false
 	case <-signal:
-		return true
 	case <-t.C:
-		return false
+		if full {
+			w.attach.Store(true)
+		}
 	}
 }
 
@@ -194,19 +231,11 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// observe attaches, then moves cursors until none has anything to do, and says
+// observe attaches if that is due, then moves cursors until none has anything to do, and says
 // whether any had.
 func (w *Worker) observe(ctx context.Context) bool {
-	for after := int64(0); ; {
-		last, _, err := w.cfg.DB.ObserveAttach(ctx, after, 500)
-		if err != nil {
-			w.failed(ctx, "observers could not be attached; trying again", "OBSERVE_ATTACH_FAILED", err)
-			break
-		}
-		if last == 0 {
-			break
-		}
-		after = last
+	if w.attach.Swap(false) {
+		w.attachAll(ctx)
 	}
 	found, wait := false, busyFirst
 	for ctx.Err() == nil {
@@ -230,6 +259,25 @@ func (w *Worker) observe(ctx context.Context) bool {
 		wait = min(2*wait, busyLast)
 	}
 	return found
+}
+
+// attachAll gives cursors that wait for their source its stream, if it is there.
+func (w *Worker) attachAll(ctx context.Context) {
+	left := false
+	for after := int64(0); ctx.Err() == nil; {
+		last, waiting, err := w.cfg.DB.ObserveAttach(ctx, after, 500)
+		if err != nil {
+			w.failed(ctx, "observers could not be attached; trying again", "OBSERVE_ATTACH_FAILED", err)
+			w.attach.Store(true)
+			return
+		}
+		left = left || waiting > 0
+		if last == 0 {
+			break
+		}
+		after = last
+	}
+	w.waiting.Store(left)
 }
 
 // page goes once through all cursors with something to do: how many there were,
@@ -351,7 +399,8 @@ func (w *Worker) memberships(ctx context.Context) bool {
 			w.failed(ctx, "a membership stream could not be compared; trying again", "MEMBERSHIP_FAILED", err)
 			return found
 		}
-		if outcome == "none" {
+		if outcome == "none" || outcome == "empty" {
+			w.shown.Store(outcome == "none")
 			break
 		}
 		found = true

@@ -176,11 +176,11 @@ func (s *Store) ObserveBack(ctx context.Context, stream, position int64, bytes i
 }
 
 // ObserveAttach gives cursors that waited for their source its stream. It
-// answers the last id it looked at, 0 for none.
-func (s *Store) ObserveAttach(ctx context.Context, after int64, limit int32) (last int64, attached int32, err error) {
+// answers the last id it looked at, 0 for none, and how many of them wait on.
+func (s *Store) ObserveAttach(ctx context.Context, after int64, limit int32) (last int64, waiting int32, err error) {
 	var id *int64
-	err = s.row(ctx, func(row pgx.Row) error { return row.Scan(&id, &attached) }, `select last_id, attached from rouse.observe_attach($1, $2)`, after, limit)
-	return num(id), attached, err
+	err = s.row(ctx, func(row pgx.Row) error { return row.Scan(&id, &waiting) }, `select last_id, waiting from rouse.observe_attach($1, $2)`, after, limit)
+	return num(id), waiting, err
 }
 
 // ManifestApply carries out what an entity's manifest asks for and moves the
@@ -326,7 +326,7 @@ func (s *Store) MembershipApply(ctx context.Context, limit int32) (n int32, err 
 }
 
 // MembershipCheck compares a membership stream that was not for a while with the
-// entities there are: more, checked or none.
+// entities there are: more, checked, none, or empty when there is no stream.
 func (s *Store) MembershipCheck(ctx context.Context, older time.Duration, limit int32) (outcome string, err error) {
 	err = s.row(ctx, func(r pgx.Row) error { return r.Scan(&outcome) }, `select rouse.membership_check($1, $2)`, int32(older.Milliseconds()), limit)
 	return outcome, err

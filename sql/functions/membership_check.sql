@@ -2,7 +2,8 @@
 -- the one that was compared longest ago, or never, if that is more than
 -- p_older_ms ago. Grants and their expiry leave no word, so this is what brings
 -- them in. At most p_limit entities a call.
--- Outcomes: more (call again) | checked | none (nothing to compare now).
+-- Outcomes: more (call again) | checked | none (nothing to compare now) | empty
+-- (nor ever: there is no membership stream).
 create or replace function rouse.membership_check(p_older_ms integer, p_limit integer) returns text
 language plpgsql
 set search_path = rouse, pg_temp
@@ -21,7 +22,7 @@ begin
      where k.checked_at is null or k.checked_at < v_now - make_interval(secs => p_older_ms / 1000.0)
      order by k.checked_at nulls first, k.id limit 1 for update skip locked;
     if not found then
-        return 'none';
+        return case when exists (select from memberships) then 'none' else 'empty' end;
     end if;
     for v_url in
         select e.url from entities e where e.service_id = m.service_id and e.tags @> m.tags
