@@ -66,6 +66,7 @@ var onlyBy = map[string][]string{
 	"github.com/golang-migrate":          {"gateway/store/migrate"},
 	"database/sql":                       {"gateway/store"},
 	"github.com/danielgtaylor/huma":      {"gateway/control"},
+	"github.com/robfig/cron":             {"gateway/observation"},
 	"github.com/open-policy-agent":       {"authhooks/opa"},
 	"github.com/alecthomas/kong":         {"gateway/cli", "gateway/bench"},
 	"github.com/hashicorp/go-plugin":     {"gateway/pluginhost", "plugins"},
@@ -90,6 +91,9 @@ var never = map[string][]string{
 		module + "gateway/store", module + "gateway/auth", module + "gateway/config"},
 	// The dispatcher reaches the world through the Transport interface only.
 	"gateway/dispatch": {"net/http", module + "transports", module + "authhooks", module + "gateway/streams", module + "gateway/control", module + "gateway/auth"},
+	// The watcher knows the store and nothing of who is asking, nor of how an entity is woken.
+	"gateway/observation": {"net/http", module + "gateway/streams", module + "gateway/control", module + "gateway/dispatch", module + "gateway/feed",
+		module + "gateway/auth", module + "gateway/claims", module + "gateway/config"},
 	// The HTTP rooms do not know each other, nor what starts them.
 	"gateway/streams":       {module + "gateway/control", module + "gateway/dispatch", module + "gateway/config", module + "transports", module + "authhooks"},
 	"gateway/control":       {module + "gateway/streams", module + "gateway/dispatch", module + "gateway/config", module + "transports", module + "authhooks"},
