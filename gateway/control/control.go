@@ -163,6 +163,7 @@ func New(ctx context.Context, cfg Config) *Control {
 	c.registerSources()
 	c.registerServices()
 	c.describeStreams()
+	c.describeSubscriptions()
 	describeJSON(c.api.OpenAPI().Components.Schemas)
 	return c
 }
