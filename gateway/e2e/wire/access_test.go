@@ -1,6 +1,9 @@
 package wire_test
 
 import (
+	"bytes"
+	"fmt"
+	"mime/multipart"
 	"strings"
 	"testing"
 
@@ -63,7 +66,101 @@ func TestWhoMayCallARoute(t *testing.T) {
 		{"GET", "/runners/{R}/wake?offset=-1", "", 200, 403, "RUNNER_FORBIDDEN"},
 		{"HEAD", "/runners/{R}/wake", "", 200, 403, ""},
 	}
+	r.tryAll(routes, func(things) []string { return nil })
+}
+
+// The same for the routes around an entity: what it grants, files, schedules,
+// observes, and what others may change of it.
+func TestWhoMayCallARouteAroundAnEntity(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *config.Config) { c.TypeSpawn = "registrar" })
+	const grant = `{"subject_kind":"principal","subject_value":"/principal/user%3Athird","permission":"spawn"}`
+	const cron = `{"scheduleType":"cron","expression":"0 0 1 1 *","payload":1}`
+	routes := []route{
+		{"GET", "/_electric/entity-types/{T}/grants", "", 200, 401, "UNAUTHORIZED"},
+		{"POST", "/_electric/entity-types/{T}/grants", grant, 201, 401, "UNAUTHORIZED"},
+		{"DELETE", "/_electric/entity-types/{T}/grants/{TG}", "", 204, 401, "UNAUTHORIZED"},
+		{"GET", "/_electric/entities/{Q}/grants", "", 200, 401, "UNAUTHORIZED"},
+		{"POST", "/_electric/entities/{Q}/grants", grant, 201, 401, "UNAUTHORIZED"},
+		{"DELETE", "/_electric/entities/{Q}/grants/{EG}", "", 204, 401, "UNAUTHORIZED"},
+		{"POST", "/_electric/entities/{Q}/fork", `{"instance_id":"fork"}`, 201, 401, "UNAUTHORIZED"},
+		{"POST", "/_electric/entities/{Q}/collections/notes", `{"operation":"insert","key":"n","value":{}}`, 201, 401, "UNAUTHORIZED"},
+		{"PATCH", "/_electric/entities/{Q}/inbox/queued", `{"position":"b"}`, 200, 401, "UNAUTHORIZED"},
+		{"DELETE", "/_electric/entities/{Q}/inbox/queued", "", 200, 401, "UNAUTHORIZED"},
+		{"PUT", "/_electric/entities/{Q}/schedules/other", cron, 200, 401, "UNAUTHORIZED"},
+		{"PUT", "/_electric/entities/{Q}/schedules/other", `{"scheduleType":"future_send","payload":1,"fireAt":"2099-01-01T00:00:00Z"}`, 200, 401, "UNAUTHORIZED"},
+		{"DELETE", "/_electric/entities/{Q}/schedules/yearly", "", 200, 401, "UNAUTHORIZED"},
+		{"GET", "/_electric/entities/{Q}/attachments/{A}", "", 200, 401, "UNAUTHORIZED"},
+		{"DELETE", "/_electric/entities/{Q}/attachments/{A}", "", 200, 401, "UNAUTHORIZED"},
+		{"GET", "/{Q}/attachments/{A}", "", 200, 401, "UNAUTHORIZED"},
+		{"POST", "/_electric/wake", `{"subscriberUrl":"/{Q}","sourceUrl":"/{Q}","condition":"runFinished"}`, 204, 401, "UNAUTHORIZED"},
+		{"POST", "/_electric/wake/unregister", `{"subscriberUrl":"/{Q}","sourceUrl":"/{Q}"}`, 204, 401, "UNAUTHORIZED"},
+		{"DELETE", "/_electric/entities/{Q}/pg-sync-observations/x", "", 200, 401, "UNAUTHORIZED"},
+		{"GET", "/_electric/shared-state/{T}", "", 200, 401, "UNAUTHORIZED"},
+		{"HEAD", "/_electric/shared-state/{T}", "", 200, 401, ""},
+		{"POST", "/_electric/shared-state/{T}", `{"type":"note","key":"k","value":{},"headers":{"operation":"insert"}}`, 204, 401, "UNAUTHORIZED"},
+		{"PUT", "/_electric/shared-state/{T}", "", 200, 401, "UNAUTHORIZED"},
+		{"POST", "/_electric/observations/cron/ensure-stream", `{"expression":"0 0 1 1 *"}`, 200, 200, ""},
+		{"POST", "/_electric/observations/entities/ensure-stream", `{"tags":{"a":"b"}}`, 200, 200, ""},
+		{"GET", "/_electric/webhook-sources", "", 200, 200, ""},
+	}
+	r.tryAll(routes, func(f things) []string {
+		q := f.Type + "/q" // nobody is dispatched for it, so nothing moves by itself
+		at := "/_electric/entities/" + q
+		r.must(201, r.kyle, "POST", "/_electric/entity-types", `{"name":"`+f.Type+`","description":"x","externally_writable_collections":{"notes":{"type":"state:notes"}}}`)
+		r.must(201, r.kyle, "PUT", at, "")
+		r.must(200, r.kyle, "POST", at+"/send", `{"payload":1,"mode":"queued","key":"queued"}`)
+		r.must(200, r.kyle, "PUT", at+"/schedules/yearly", cron)
+		r.must(201, r.kyle, "PUT", "/_electric/shared-state/"+f.Type, "", "electric-owner-entity", "/"+q, "Content-Type", "application/json")
+		id := func(path string) string { return fmt.Sprint(field(r.must(201, r.kyle, "POST", path, grant), "id")) }
+		return []string{"{Q}", q, "{TG}", id("/_electric/entity-types/" + f.Type + "/grants"), "{EG}", id(at + "/grants"), "{A}", r.attachFile(q, "a.txt", "a")}
+	})
+}
+
+// attachFile gives an entity a file and returns its id.
+func (r *rig) attachFile(entity, name, content string) string {
+	r.t.Helper()
+	body, contentType := form(r.t, name, content)
+	a := r.must(201, r.kyle, "POST", "/_electric/entities/"+entity+"/attachments", body, "Content-Type", contentType)
+	id, _ := field(a, "attachment.id").(string)
+	if id == "" {
+		r.t.Fatalf("%s", a.Raw)
+	}
+	return id
+}
+
+// form is a file and what it belongs to, as browsers send them.
+func form(t *testing.T, name, content string) (body, contentType string) {
+	t.Helper()
+	var b bytes.Buffer
+	w := multipart.NewWriter(&b)
+	part, err := w.CreateFormFile("file", name)
+	if err == nil {
+		_, err = part.Write([]byte(content))
+	}
+	for k, v := range map[string]string{"subject": `{"type":"inbox","key":"k"}`, "role": "input", "mimeType": "text/plain"} {
+		if err == nil {
+			err = w.WriteField(k, v)
+		}
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String(), w.FormDataContentType()
+}
+
+// tryAll calls each route as everybody, on things of its own, which refused
+// calls leave as they are; prepare makes more of them and says what stands for
+// them.
+func (r *rig) tryAll(routes []route, prepare func(things) []string) {
+	t := r.t
+	t.Helper()
 	for _, q := range routes {
+		var f things
+		var fill func(string) string
 		for _, who := range []struct {
 			name   string
 			as     *wire.Client
@@ -75,8 +172,10 @@ func TestWhoMayCallARoute(t *testing.T) {
 			{"the owner", r.kyle, q.owner, ""},
 			{"nobody", r.nobody, q.owner, ""},
 		} {
-			f := r.fresh()
-			fill := strings.NewReplacer("{T}", f.Type, "{E}", f.Entity, "{R}", f.Runner).Replace
+			if fill == nil || who.as == r.nobody {
+				f = r.fresh()
+				fill = strings.NewReplacer(append([]string{"{T}", f.Type, "{E}", f.Entity, "{R}", f.Runner}, prepare(f)...)...).Replace
+			}
 			before := r.mine(f)
 			a := r.call(who.as, q.method, fill(q.path), fill(q.body))
 			if a.Status != who.status || a.Status >= 400 && a.Code != who.code && q.method != "HEAD" {
