@@ -79,7 +79,7 @@ func text(t *testing.T, c RowChange, values []Value, column string) string {
 
 func TestRowsComeAsTheyAreCommitted(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
+	db := pgtest.Server(t, pgtest.Options{}).DB
 	log, stop := startRows(t, db, 1<<20)
 	conn := db.Conn(t)
 	exec := func(sql string) {
@@ -150,7 +150,7 @@ func TestRowsComeAsTheyAreCommitted(t *testing.T) {
 // empties a table; what follows is whole. A table that is altered is another.
 func TestRowsAreBounded(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
+	db := pgtest.Server(t, pgtest.Options{}).DB
 	log, _ := startRows(t, db, 10_000)
 	for _, sql := range []string{
 		`insert into rouse.users (service_id, id) select 1, 'u' || i from generate_series(1, 500) i`,
@@ -177,7 +177,7 @@ func TestRowsAreBounded(t *testing.T) {
 // publication too.
 func TestRowSessionsFail(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
+	db := pgtest.Server(t, pgtest.Options{}).DB
 	f, err := New(Config{DSN: db.DirectDSN()}, Deps{Hub: NewHub()})
 	if err != nil {
 		t.Fatal(err)

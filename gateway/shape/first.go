@@ -62,10 +62,10 @@ func (a *answer) end(err error) error {
 	return nil
 }
 
-// session waits a moment for the row session: a snapshot can do without, but
-// what follows it cannot.
+// session waits a moment for the row session to begin. A snapshot can do
+// without; what follows it then begins with another.
 func (h *Handler) session(ctx context.Context) {
-	wait, cancel := context.WithTimeout(ctx, h.SessionWait)
+	wait, cancel := context.WithTimeout(ctx, h.SessionWait-h.ring.late())
 	defer cancel()
 	if h.ring.settle(wait, 0).up {
 		h.catchUp(ctx)

@@ -71,7 +71,8 @@ type Config struct {
 	// Idle is how long the row session goes on when nobody asks.
 	Idle time.Duration
 	// SessionWait is how long a request waits for the session to begin, which
-	// waits for the transactions that write.
+	// waits for the transactions that write. Until it has begun there are
+	// snapshots, and live requests end with the advice to fetch another.
 	SessionWait time.Duration
 	// SnapshotTimeout bounds the reading of a shape's first rows, and the wait for
 	// a turn; Snapshots is how many are read at once.
@@ -87,7 +88,7 @@ func (c *Config) complete() error {
 	}
 	for v, def := range map[*time.Duration]time.Duration{
 		&c.LongPollTimeout: 20 * time.Second, &c.SSEMaxAge: time.Minute, &c.SSEKeepAlive: 15 * time.Second, &c.WriteTimeout: 10 * time.Second,
-		&c.Idle: 5 * time.Minute, &c.SessionWait: 5 * time.Second, &c.SnapshotTimeout: time.Minute,
+		&c.Idle: 5 * time.Minute, &c.SessionWait: 3 * time.Second, &c.SnapshotTimeout: time.Minute,
 	} {
 		if *v <= 0 {
 			*v = def
@@ -332,9 +333,4 @@ func (h *Handler) write(q *request, b []byte) bool {
 	defer func() { _ = rc.SetWriteDeadline(time.Time{}) }()
 	_, err := q.w.Write(b)
 	return err == nil
-}
-
-// unavailable: the log is not read, so nothing can follow.
-func unavailable() error {
-	return problem.New(problem.NotReady, "Changes cannot be followed at the moment. Try again.")
 }

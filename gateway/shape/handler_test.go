@@ -150,19 +150,28 @@ func TestSnapshotsTakeTurns(t *testing.T) {
 }
 
 // Without a row session there are snapshots, which say nothing wrong of what
-// follows; whoever wants to follow is told to come again.
+// follows; whoever wants to follow is told to fetch another, not too soon.
 func TestWithoutASession(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, many{rows: 1}, false, nil)
+	r := newRig(t, many{rows: 1}, false, func(c *Config) { c.LongPollTimeout = 200 * time.Millisecond })
 	res, body, err := r.get(t, "table=users&offset=-1")
 	if err != nil || res.StatusCode != 200 || !strings.Contains(body, `"insert"`) {
 		t.Fatalf("%v %+v %s", err, res, body)
 	}
 	follow := "table=users&handle=" + res.Header.Get("Electric-Handle") + "&offset=" + res.Header.Get("Electric-Offset")
 	for _, live := range []string{"", "&live=true", "&live=true&live_sse=true"} {
-		if res, body, err := r.get(t, follow+live); err != nil || res.StatusCode != 503 || !strings.Contains(body, "NOT_READY") {
+		began := time.Now()
+		if res, body, err := r.get(t, follow+live); err != nil || res.StatusCode != 409 || !strings.Contains(body, "must-refetch") {
 			t.Errorf("%q: %v %+v %s", live, err, res, body)
 		}
+		if took := time.Since(began); live != "" && took < 200*time.Millisecond {
+			t.Errorf("%q: after %v", live, took)
+		}
+	}
+	// It has been late for a while: nobody waits for it any more.
+	began := time.Now()
+	if _, _, err := r.get(t, "table=users&offset=-1"); err != nil || time.Since(began) > r.SessionWait {
+		t.Errorf("%v, after %v", err, time.Since(began))
 	}
 	// When it comes, it cannot know what happened before.
 	r.ring.Begin(1000)

@@ -32,13 +32,15 @@ func (h *Handler) serveLog(q *request) error {
 	if !ok || hd.id != q.id {
 		return h.refetch(q)
 	}
-	ctx, done := h.lifetime(q, h.SessionWait)
+	wait := h.SessionWait
+	if q.live {
+		wait = h.LongPollTimeout
+	}
+	ctx, done := h.lifetime(q, wait)
 	defer done()
-	switch v := h.ring.settle(ctx, q.offset); {
-	case !v.up:
-		return unavailable()
-	case v.gone, v.behind:
-		// Behind for so long: the log that the offset is from is another one.
+	// A log that is not read, or for so long not up to the offset (then it is
+	// another log), tells nothing: another snapshot does.
+	if v := h.ring.settle(ctx, q.offset); !v.up || v.gone || v.behind {
 		return h.refetch(q)
 	}
 	if q.grants() != nil {
@@ -110,10 +112,7 @@ func (h *Handler) poll(q *request, f *follower) (batch, uint64, error) {
 
 // digest turns a look at the ring into messages.
 func (h *Handler) digest(ctx context.Context, f *follower, offset uint64, v view) (batch, uint64, error) {
-	switch {
-	case !v.up:
-		return batch{}, offset, unavailable()
-	case v.gone:
+	if !v.up || v.gone {
 		return batch{refetch: true}, offset, nil
 	}
 	b, err := f.changes(ctx, v.txs)

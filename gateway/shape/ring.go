@@ -6,6 +6,7 @@ import (
 	"sort"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/rouse-run/rouse/gateway/feed"
 )
@@ -17,8 +18,9 @@ type ring struct {
 	max int
 
 	mu sync.Mutex
-	// up: a session streams.
-	up bool
+	// up: a session streams; since when not.
+	up    bool
+	since time.Time
 	// floor is the least offset from which nothing is missing; reached is up to
 	// where the log is read.
 	floor, reached uint64
@@ -92,10 +94,30 @@ func (r *ring) Begin(at feed.LSN) {
 	r.state.ring()
 }
 
+// wanted says that a session is wanted from now on.
+func (r *ring) wanted() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.since = time.Now()
+}
+
+// late answers for how long a session has been wanted in vain.
+func (r *ring) late() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.up {
+		return 0
+	}
+	return time.Since(r.since)
+}
+
 // down says that the session has ended.
 func (r *ring) down() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.up {
+		r.since = time.Now()
+	}
 	r.up = false
 	r.reset(r.reached)
 	r.state.ring()

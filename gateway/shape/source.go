@@ -32,6 +32,7 @@ func (s *source) use(ctx context.Context) (leave func()) {
 	s.users++
 	if !s.running && !s.stopped {
 		s.running = true
+		s.ring.wanted()
 		ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 		s.wg.Go(func() { s.run(ctx) })
 	}

@@ -81,7 +81,8 @@ type site struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{t: t, db: pgtest.New(t)}
+	// A server of its own: a row session waits for whoever writes on the server.
+	s := &site{t: t, db: pgtest.Server(t, pgtest.Options{Settings: map[string]string{"fsync": "off"}}).DB}
 	s.start()
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	t.Cleanup(transport.CloseIdleConnections)

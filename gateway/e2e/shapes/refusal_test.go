@@ -11,6 +11,7 @@ import (
 
 	"github.com/rouse-run/rouse/authhooks/devtoken"
 	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 )
 
 // served is what may be synced: table and columns, by agents-wire §11.
@@ -28,9 +29,8 @@ var served = map[string]string{
 	"consumer_claims": "tenant_id,consumer_id,epoch,wake_id,entity_url,stream_path,runner_id,status,claimed_at,last_heartbeat_at,lease_expires_at,released_at,acked_streams,updated_at",
 }
 
-func TestTablesAndColumnsAreThoseOfTheWire(t *testing.T) {
-	t.Parallel()
-	in := gateway(t, nil)
+func tablesAndColumns(t *testing.T, fresh func() *pgtest.DB) {
+	in := gateway(t, fresh())
 	c := as(t, "", in.URL)
 	for table, want := range served {
 		a := c.must(200, "GET", endpoint+"?offset=-1&table="+table, "")
@@ -86,9 +86,8 @@ func TestTablesAndColumnsAreThoseOfTheWire(t *testing.T) {
 
 // Trap 11: what goes beyond the caller's rows and columns is refused, and says
 // nothing of what it held.
-func TestRequestsThatAreRefused(t *testing.T) {
-	t.Parallel()
-	in := gateway(t, nil)
+func refusals(t *testing.T, fresh func() *pgtest.DB) {
+	in := gateway(t, fresh())
 	c := as(t, "user:kyle", in.URL)
 	c.chat("1")
 	one := c.shape("entities")
@@ -178,8 +177,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 }
 
 // A gateway as `serve` runs it: everybody shows a token, and sees their own.
-func TestShapesUnderServe(t *testing.T) {
-	t.Parallel()
+func underServe(t *testing.T, fresh func() *pgtest.DB) {
 	file := filepath.Join(t.TempDir(), "tokens.json")
 	kyle, mallory := devtoken.NewToken(), devtoken.NewToken()
 	for who, token := range map[string]string{"user:kyle": kyle, "user:mallory": mallory} {
@@ -187,7 +185,7 @@ func TestShapesUnderServe(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	in := gateway(t, nil, func(c *config.Config) { c.Insecure, c.TokensFile, c.TypeSpawn = false, file, "registrar" })
+	in := gateway(t, fresh(), func(c *config.Config) { c.Insecure, c.TokensFile, c.TypeSpawn = false, file, "registrar" })
 	c := as(t, "", in.URL)
 	mine := []string{"Authorization", "Bearer " + kyle}
 	hers := []string{"Authorization", "Bearer " + mallory}

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +26,40 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The tests share a server that is theirs alone: a row session begins when all
+// transactions of the whole server that write now have ended.
+func TestShapes(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, pgtest.Options{Settings: map[string]string{"fsync": "off", "full_page_writes": "off"}})
+	for name, test := range map[string]func(*testing.T, func() *pgtest.DB){
+		"a shape is followed": followed, "tables and columns": tablesAndColumns, "refusals": refusals, "under serve": underServe,
+		"two gateways in turn": twoGateways, "snapshots join the log": snapshotsJoin, "grants decide": grantsDecide, "each sees their own": eachTheirOwn,
+		"services are apart": servicesApart, "a run is seen": aRun, "large values come along": largeValues, "the drain": drained,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, func() *pgtest.DB { return newDatabase(t, server) })
+		})
+	}
+}
+
+var databases atomic.Int64
+
+// newDatabase copies the server's migrated database, to which nobody is
+// connected. It goes with the server.
+func newDatabase(t *testing.T, server *pgtest.Instance) *pgtest.DB {
+	t.Helper()
+	name := fmt.Sprintf("shapes_%d", databases.Add(1))
+	admin := &pgtest.DB{Name: "postgres", DSN: server.DSN("postgres")}
+	copying.Lock()
+	defer copying.Unlock()
+	admin.Exec(t, "create database "+name+" template "+server.DB.Name)
+	return &pgtest.DB{Name: name, DSN: server.DSN(name)}
+}
+
+// copying keeps copies apart: one is a session of the database it copies.
+var copying sync.Mutex
 
 // bound is how long a test waits for what must happen.
 const bound = 20 * time.Second

@@ -3,11 +3,12 @@ package shapes
 import (
 	"strings"
 	"testing"
+
+	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 )
 
-func TestAShapeIsFollowed(t *testing.T) {
-	t.Parallel()
-	in := gateway(t, nil)
+func followed(t *testing.T, fresh func() *pgtest.DB) {
+	in := gateway(t, fresh())
 	kyle := as(t, "user:kyle", in.URL)
 	kyle.chat("1", "2")
 	s := kyle.shape("entities")
