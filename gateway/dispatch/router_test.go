@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -20,15 +21,16 @@ func notices(n int, flags feed.Flags) []feed.Notice {
 	return out
 }
 
-func TestOnlyActionableNoticesAreRouted(t *testing.T) {
+func TestOnlyAppendsThatAskForSomebodyAreRouted(t *testing.T) {
 	t.Parallel()
 	db := &fakeDB{}
 	d := running(t, Config{}, Deps{DB: db})
 	var confirmed atomic.Int32
-	batch := append(notices(3, feed.Created), feed.Notice{Stream: 9, Tail: 7, Flags: feed.Actionable | feed.Closed})
+	batch := append(notices(3, feed.Created), feed.Notice{Stream: 9, Tail: 7, Flags: feed.Actionable | feed.Closed},
+		feed.Notice{Stream: 10, Tail: 8, Flags: feed.Created | feed.Linked}, feed.Notice{Stream: 11, Tail: 9, Flags: feed.Observed})
 	d.Router().Notices(t.Context(), feed.NewBatch(0, batch, func() { confirmed.Add(1) }))
 	d.Router().Notices(t.Context(), feed.NewBatch(0, notices(2, feed.Gone), func() { confirmed.Add(1) }))
-	if len(db.routed) != 1 || len(db.routed[0]) != 1 || db.routed[0][0] != (store.StreamAt{Stream: 9, Position: 7}) {
+	if len(db.routed) != 1 || !slices.Equal(db.routed[0], []store.StreamAt{{Stream: 9, Position: 7}, {Stream: 10, Position: 8}}) {
 		t.Errorf("routed %v", db.routed)
 	}
 	if confirmed.Load() != 2 {
@@ -234,6 +236,38 @@ func TestScanReadsPages(t *testing.T) {
 	defer db.mu.Unlock()
 	if len(db.scans) != 3 || db.scans[1] != scanPageSize || db.scans[2] != 2*scanPageSize {
 		t.Errorf("pages after %v", db.scans)
+	}
+}
+
+// Subscriptions are stepped through after the entities, page by page; a page may
+// hold nothing that is idle.
+func TestScanStepsThroughSubscriptions(t *testing.T) {
+	t.Parallel()
+	var after []int64
+	db := &fakeDB{subscriptions: func(a int64, limit int) ([]store.StreamAt, int64, error) {
+		after = append(after, a)
+		switch a {
+		case 0:
+			return []store.StreamAt{{Stream: 1, Position: 10}, {Stream: 2, Position: 20}}, 500, nil
+		case 500:
+			return nil, 900, nil
+		case 900:
+			return []store.StreamAt{{Stream: 3, Position: 30}}, 0, nil
+		}
+		return nil, 0, errDown
+	}}
+	d, err := New(Config{}, Deps{DB: db, Notify: fakeNotifier{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := d.router
+	n, err := r.scan(t.Context())
+	if err != nil || n != 3 || !slices.Equal(after, []int64{0, 500, 900}) || len(db.routed) != 2 || db.routed[1][0] != (store.StreamAt{Stream: 3, Position: 30}) {
+		t.Errorf("%d routed after pages %v: %v %v", n, after, db.routed, err)
+	}
+	db.subscriptions = func(int64, int) ([]store.StreamAt, int64, error) { return nil, 0, errDown }
+	if _, err := r.scan(t.Context()); !errors.Is(err, errDown) {
+		t.Errorf("an outage: %v", err)
 	}
 }
 
