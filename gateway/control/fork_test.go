@@ -448,3 +448,48 @@ func TestForkPointersAreTheModels(t *testing.T) {
 		}
 	})
 }
+
+// A shared state that forked entities use is forked once for all of them; one
+// that only stands in a manifest is somebody else's and stays so.
+func TestForksShareTheirOwnState(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"chat","description":""}`)
+	r.must(201, kyle, "PUT", "/_electric/entities/chat/p", "")
+	r.must(201, kyle, "PUT", "/_electric/entities/chat/c", `{"parent":"/chat/p"}`)
+	for _, id := range []string{"board", "secret"} {
+		r.db.Exec(t, `with s as (insert into rouse.streams (service_id, path, kind, owner, content_type, is_json, tail)
+			values (1, '_electric/shared-state/' || $1, 'shared', '/principal/user%3Amallory', 'application/json', true, 7) returning id)
+			insert into rouse.messages (stream_id, position, payload, count) select id, 7, '{"a":1}', 1 from s`, id)
+	}
+	r.db.Exec(t, `insert into rouse.shared_state_links (service_id, path, entity_url, manifest_key)
+		values (1, '_electric/shared-state/board', '/chat/p', 'shared-state:board'), (1, '_electric/shared-state/board', '/chat/c', 'x'), (1, '_electric/shared-state/secret', '/chat/hers', 'x')`)
+	r.write("/chat/p", event("insert", "manifest", "shared-state:board", `{"key":"shared-state:board","kind":"shared-state","id":"board","wake":{"on":"change"}}`),
+		event("insert", "manifest", "shared-state:secret", `{"key":"shared-state:secret","kind":"shared-state","id":"secret"}`))
+	r.write("/chat/c", event("insert", "manifest", "source:db:board", `{"key":"source:db:board","kind":"source","sourceType":"db","sourceRef":"board","config":{"id":"board"}}`))
+	root, all := forked(r.must(201, kyle, "POST", "/_electric/entities/chat/p/fork", ""))
+	var path string
+	if err := r.db.Conn(t).QueryRow(t.Context(), `select s.path from rouse.streams s join rouse.streams f on f.id = s.forked_from
+		where s.kind = 'shared' and f.path = '_electric/shared-state/board' and s.tail = 7`).Scan(&path); err != nil {
+		t.Fatal(err)
+	}
+	id := strings.TrimPrefix(path, "_electric/shared-state/")
+	if n := r.count(`select count(*) from rouse.shared_state_links where path = $1 and entity_url in ($2, $3)`, path, root, all[1]); n != 2 {
+		t.Errorf("%d links", n)
+	}
+	m := manifestOf(r.whole(root))
+	if !strings.Contains(m["shared-state:"+id], `"id":"`+id+`"`) || m["shared-state:board"] != "" || !strings.Contains(m["shared-state:secret"], `"id":"secret"`) {
+		t.Errorf("%v", m)
+	}
+	if m := manifestOf(r.whole(all[1])); !strings.Contains(m["source:db:"+id], `"id":"`+id+`"`) {
+		t.Errorf("%v", m)
+	}
+	if n := r.count(`select count(*) from rouse.streams where kind = 'shared'`); n != 3 {
+		t.Errorf("%d shared states", n)
+	}
+	// What the forks' manifests ask for is read from the fork on.
+	if n := r.count(`select count(*) from rouse.observers o join rouse.streams s on s.id = o.stream_id
+		where o.kind = 'manifest' and o.subscriber_url in ($1, $2) and o.acked < s.tail and o.behind`, root, all[1]); n != 2 {
+		t.Errorf("%d manifests are to be read", n)
+	}
+}

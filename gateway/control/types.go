@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -184,6 +185,7 @@ func (c *Control) putType(ctx context.Context, in *typePutInput) (*typeBody, err
 	}
 	details = append(details, c.schemas.checkSchemas("/inbox_schemas", inbox)...)
 	details = append(details, c.schemas.checkSchemas("/state_schemas", state)...)
+	details = append(details, checkCommands("/slash_commands", t.SlashCommands)...)
 	details = append(details, checkCollections("/externally_writable_collections", t.Collections)...)
 	var bad []problem.Detail
 	t.PermissionGrants, bad = parseGrants("/permission_grants", b.PermissionGrants, typePermissions)
@@ -216,6 +218,29 @@ func (c *Control) putType(ctx context.Context, in *typePutInput) (*typeBody, err
 		}
 	}
 	return nil, problem.New(problem.Overloaded, "The type is being deleted and made at once by others. Try again.")
+}
+
+// maxCommands bounds a type's slash commands, which are rows of each entity.
+const maxCommands = 100
+
+// checkCommands refuses what cannot be a type's slash commands; raw may be nil.
+func checkCommands(at string, raw json.RawMessage) []problem.Detail {
+	if raw == nil {
+		return nil
+	}
+	var list []map[string]json.RawMessage
+	if json.Unmarshal(raw, &list) != nil || len(list) > maxCommands || len(raw) > maxSchema {
+		return []problem.Detail{{Path: at, Message: fmt.Sprintf("must be a list of at most %d commands: {name, description, …}", maxCommands)}}
+	}
+	names := map[string]bool{}
+	for i, c := range list {
+		var name string
+		if json.Unmarshal(c["name"], &name) != nil || name == "" || len(name) > 128 || names[name] {
+			return []problem.Detail{{Path: fmt.Sprintf("%s/%d/name", at, i), Message: "must be a text of at most 128 bytes that no other command has"}}
+		}
+		names[name] = true
+	}
+	return nil
 }
 
 type manifest struct {

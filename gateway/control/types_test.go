@@ -267,3 +267,31 @@ func TestThePolicyIsFixedAtSpawn(t *testing.T) {
 	r.must(200, kyle, "DELETE", root+"own", "")
 	unchanged("the end of its parent and its type")
 }
+
+// What a type offers is on each entity's stream from the start, and wakes nobody.
+func TestSlashCommandsAreRowsOfTheirEntities(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"chat","description":"","slash_commands":[{"name":"sum-up","description":"d","arguments":[{"name":"n"}]},{"name":"stop","description":""}]}`)
+	r.must(201, kyle, "PUT", "/_electric/entities/chat/1", `{"initialMessage":"hi"}`)
+	rows := r.rows("/chat/1")
+	if len(rows) != 4 || rows[3]["type"] != "inbox" {
+		t.Fatalf("%v", rows)
+	}
+	for i, name := range []string{"sum-up", "stop"} {
+		v, _ := rows[i+1]["value"].(map[string]any)
+		if rows[i+1]["type"] != "slash_command" || rows[i+1]["key"] != name || v["name"] != name || v["source"] != "static" || v["updated_at"] == nil || rows[i+1]["headers"].(map[string]any)["operation"] != "insert" {
+			t.Errorf("%v", rows[i+1])
+		}
+	}
+	r.must(201, kyle, "PUT", "/_electric/entities/chat/quiet", "")
+	if n := r.count(`select count(*) from rouse.consumer_streams cs join rouse.streams s on s.id = cs.stream_id where s.path = 'chat/quiet/main' and cs.acked = s.tail and not s.pending`); n != 1 {
+		t.Error("creation asks for attention")
+	}
+	for _, bad := range []string{`{}`, `"x"`, `[1]`, `[{}]`, `[{"name":""}]`, `[{"name":7}]`, `[{"name":"a"},{"name":"a"}]`, `[{"name":"` + strings.Repeat("x", 129) + `"}]`} {
+		a := r.refused(400, "INVALID_REQUEST", kyle, "POST", "/_electric/entity-types", `{"name":"bad","description":"","slash_commands":`+bad+`}`)
+		if !strings.Contains(string(a.body), "/slash_commands") {
+			t.Errorf("%s: %s", bad, a.body)
+		}
+	}
+}

@@ -1,7 +1,7 @@
 -- entity_spawn: makes an entity in one transaction: its row, its mutex, its
--- main stream with the creation event, its cursor behind that event (so that
--- creation wakes nobody), its dispatch state, and the first message, if any,
--- which wakes through the log like every other append.
+-- main stream with the creation event and the type's slash commands, its cursor
+-- behind those (so that creation wakes nobody), its dispatch state, and the
+-- first message, if any, which wakes through the log like every other append.
 -- The effective dispatch policy (explicit, else the parent's, else the type's)
 -- is fixed here. The caller has validated the arguments against revision
 -- p_type_revision of the type. p_system bypasses ownership; p_open lets
@@ -40,6 +40,7 @@ declare
     v_consumer bigint;
     v_tail     bigint;
     v_row      entities;
+    v_command  jsonb;
     v_now      timestamptz;
 begin
     select * into v_type from entity_types t where t.service_id = p_service_id and t.name = p_type;
@@ -128,6 +129,14 @@ begin
     perform _subscription_discover(p_service_id, v_stream, v_path || '/main', 'entity', p_principal, 0);
     perform _notice(v_stream, 0, 8);
     v_tail := _stream_push(v_stream, p_created, false);
+    -- The commands that the type itself offers: what clients show is on the stream.
+    if jsonb_typeof(v_type.slash_commands) = 'array' then
+        for v_command in select c from jsonb_array_elements(v_type.slash_commands) c where jsonb_typeof(c -> 'name') = 'string' loop
+            v_tail := _stream_push(v_stream, '{"headers":{"operation":"insert"},"type":"slash_command","key":' || (v_command -> 'name')::text
+                || ',"value":' || (v_command || jsonb_build_object('source', 'static',
+                    'updated_at', to_char(v_now at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')))::text || '}', false);
+        end loop;
+    end if;
     insert into consumer_streams (consumer_id, stream_id, acked) values (v_consumer, v_stream, v_tail);
     insert into entities (service_id, url, type, status, dispatch_policy, tags, spawn_args, sandbox, parent, created_by,
             type_revision, inbox_schemas, state_schemas, consumer_id, created_at, updated_at)
