@@ -96,7 +96,14 @@ func TestAnEntityHasOneWriter(t *testing.T) {
 		return false
 	})
 	write(401, "UNAUTHORIZED", "/job/own", second)
-	own := into[claimed](t, r.do(200, "", "POST", "/_electric/runners/mac/claim", object{}))
+	var own claimed
+	r.eventually("its runner claims", func() bool {
+		a := r.Do(t.Context(), "POST", "/_electric/runners/mac/claim", object{}, nil)
+		if a.Status == 200 {
+			own = into[claimed](t, a)
+		}
+		return a.Status == 200
+	})
 	write(204, "", "/job/own", own)
 	if own.Entity == nil || own.WakeID == second.WakeID {
 		t.Errorf("%+v", own)
