@@ -358,3 +358,50 @@ func TestTwoGatewaysTellEachEventOnce(t *testing.T) {
 		}
 	}
 }
+
+// Several services at once, with the same urls in each: what happens in one is
+// told in it alone, and one batch carries out what is due in all.
+func TestServicesDoNotMix(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.spawn("/chat/a", "")
+	r.spawn("/chat/b", "")
+	if _, _, err := r.s.ServiceCreate(t.Context(), "other", kyle); err != nil {
+		t.Fatal(err)
+	}
+	id, err := store.NewServices(r.s).ID(t.Context(), "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.db.Exec(t, `insert into rouse.entity_types (service_id, name, owner_principal) values ($1, 'chat', $2)`, id, kyle)
+	for _, url := range []string{"/chat/a", "/chat/b"} {
+		if res, err := r.s.EntitySpawn(t.Context(), store.SpawnRequest{Service: id, URL: url, Type: "chat", TypeRevision: 1, Principal: kyle, Open: true,
+			Created: `{"headers":{"operation":"insert"},"type":"entity_created","key":"entity-created","value":{}}`}); err != nil || res.Outcome != "spawned" {
+			t.Fatal(res.Outcome, err)
+		}
+	}
+	for _, service := range []int32{1, id} {
+		if got, err := r.s.ObserveRegister(t.Context(), store.ObserverRequest{Service: service, Principal: kyle, Subscriber: "/chat/a", Source: "/chat/b", Condition: Condition{RunFinished: true}.String()}); err != nil || got != "ok" {
+			t.Fatal(got, err)
+		}
+		if err := r.s.ScheduleAdd(t.Context(), service, kyle, false, "/chat/b", Message{Payload: []byte(`1`), From: kyle}.Encode(), 0, "p"); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.s.MembershipEnsure(t.Context(), service, kyle, false, "all", []byte(`{}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.write("chat/b/main", runEnded)
+	r.settle(r.worker())
+	for service, want := range map[int32]string{1: "1 1 2", id: "0 1 2"} {
+		var got string
+		if err := r.db.Conn(t).QueryRow(t.Context(), `select count(*) filter (where s.path = 'chat/a/main' and m.payload like '%"type":"wake"%'::bytea) || ' ' ||
+			count(*) filter (where s.path = 'chat/b/main' and m.payload like '%"type":"inbox"%'::bytea) || ' ' ||
+			count(*) filter (where s.path = '_entities/all') from rouse.streams s join rouse.messages m on m.stream_id = s.id where s.service_id = $1`, service).Scan(&got); err != nil {
+			t.Fatal(err)
+		}
+		if got != want {
+			t.Errorf("service %d: %s, want %s", service, got, want)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package observation
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/rouse-run/rouse/gateway/store"
+)
+
+// holding locks the row of a stream in a transaction of its own.
+func (r *rig) holding(path string) pgx.Tx {
+	r.t.Helper()
+	tx, err := r.db.Conn(r.t).Begin(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := tx.Exec(r.t.Context(), `select 1 from rouse.streams where path = $1 and service_id = 1 for no key update`, path); err != nil {
+		r.t.Fatal(err)
+	}
+	return tx
+}
+
+func commit(t *testing.T, tx pgx.Tx) {
+	t.Helper()
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A subscriber whose stream somebody holds delays nobody else and is told once it
+// is free; one that is always held is waited for.
+func TestABusySubscriberDelaysNobody(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, u := range []string{"/chat/src", "/chat/busy", "/chat/free"} {
+		r.spawn(u, "")
+	}
+	r.register(store.ObserverRequest{Subscriber: "/chat/busy", Source: "/chat/src"})
+	r.register(store.ObserverRequest{Subscriber: "/chat/free", Source: "/chat/src"})
+	tx := r.holding("chat/busy/main")
+	r.write("chat/src/main", runEnded)
+	w := r.worker()
+	for range busyTries {
+		if _, _, err := w.page(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.one("/chat/free", "wake")
+	if n := len(r.wakes("/chat/busy")); n != 0 {
+		t.Fatalf("%d wakes on a held stream", n)
+	}
+	// Now it waits, until the row is free.
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := w.page(t.Context())
+		done <- err
+	}()
+	deadline := time.Now().Add(10 * time.Second)
+	for r.count(`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody waits")
+		}
+	}
+	commit(t, tx)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	r.one("/chat/busy", "wake")
+}
+
+// The mark of a cursor and an append to its source: whatever comes first, none is
+// lost.
+func TestAMarkIsNotLostBetweenAnAppendAndAMove(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.spawn("/chat/src", "")
+	r.spawn("/chat/s", "")
+	r.register(store.ObserverRequest{Subscriber: "/chat/s", Source: "/chat/src"})
+	w := r.worker()
+	const push = `select rouse._stream_push(s.id, $1, false) from (select id from rouse.streams where path = 'chat/src/main' and service_id = 1 for no key update) s`
+
+	// An append is under way while the cursor moves: the mark stays.
+	r.write("chat/src/main", runEnded)
+	tx := r.holding("chat/src/main")
+	if _, err := tx.Exec(t.Context(), push, runEnded); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := w.page(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.one("/chat/s", "wake")
+	commit(t, tx)
+	if n := r.count(`select count(*) from rouse.observers where behind`); n != 1 {
+		t.Fatal("the mark is lost")
+	}
+	r.settle(w)
+	if n := len(r.wakes("/chat/s")); n != 2 {
+		t.Fatalf("%d wakes", n)
+	}
+
+	// A move is under way while an append comes: the append waits, and marks anew.
+	r.write("chat/src/main", runEnded)
+	list, err := r.s.ObserveTake(t.Context(), 0, 10, 1000)
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	o := list[0]
+	mover, err := r.db.Conn(t).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := mover.Exec(t.Context(), `select rouse.observe_apply(array[$1::bigint], array[$2::bigint], array[$3::bigint], array[null::text], array[-1], array[false], '{}', '{}', false)`, o.ID, o.Acked, o.Tail); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	conn := r.db.Conn(t)
+	go func() {
+		_, err := conn.Exec(context.WithoutCancel(t.Context()), push, runEnded)
+		done <- err
+	}()
+	deadline := time.Now().Add(10 * time.Second)
+	for r.count(`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("the append does not wait for the move")
+		}
+	}
+	commit(t, mover)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if n := r.count(`select count(*) from rouse.observers where behind`); n != 1 {
+		t.Fatal("the mark is lost")
+	}
+	r.settle(w)
+	if n := len(r.wakes("/chat/s")); n != 3 {
+		t.Fatalf("%d wakes", n)
+	}
+}
