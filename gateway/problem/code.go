@@ -92,6 +92,7 @@ const (
 	DatabaseUnavailable    Code = "DATABASE_UNAVAILABLE"
 	DatabaseReadOnly       Code = "DATABASE_READ_ONLY"
 	AuthUnavailable        Code = "AUTH_UNAVAILABLE"
+	PluginUnavailable      Code = "PLUGIN_UNAVAILABLE"
 	DatabaseTimeout        Code = "DATABASE_TIMEOUT"
 )
 
@@ -167,6 +168,7 @@ var table = map[Code]Info{
 	DatabaseUnavailable:    {503, "The database is not available", true, time.Second},
 	DatabaseReadOnly:       {503, "The database is read-only", true, time.Second},
 	AuthUnavailable:        {503, "Authentication is not available", true, time.Second},
+	PluginUnavailable:      {503, "The plugin is not available", true, time.Second},
 	DatabaseTimeout:        {503, "The database took too long", true, time.Second},
 }
 

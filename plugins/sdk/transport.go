@@ -45,6 +45,9 @@ type Transport struct {
 	Deliver func(ctx context.Context, d contract.Delivery) contract.Result
 	// Health says whether the transport can work now.
 	Health func(ctx context.Context) error
+	// Close frees what the transport holds, where it runs in the gateway's own
+	// process; a process of its own just ends.
+	Close func()
 }
 
 type transportServer struct {

@@ -1,0 +1,123 @@
+package pluginhost
+
+import (
+	"context"
+	"net/http"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rouse-run/rouse/plugins/contract"
+)
+
+func hookHost(t *testing.T, spec Spec, change ...func(*Host)) (*Host, *AuthHook) {
+	t.Helper()
+	h := newHost(t, Set{AuthHooks: map[string]Spec{"corp": spec}}, change...)
+	a, err := h.AuthHook("corp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h, a
+}
+
+func credentials(v string) contract.Request {
+	return contract.Request{Header: http.Header{"Authorization": {v}}}
+}
+
+func TestAnAuthPluginDecides(t *testing.T) {
+	t.Parallel()
+	_, a := hookHost(t, ownSpec("hook"))
+	d, err := a.Authenticate(t.Context(), credentials("allow"))
+	if err != nil || d.Verdict != contract.Allow || d.Principal.Key() != "user:ada" || d.Principal.Profile["email"] != "a@b.c" || d.CacheFor != time.Minute {
+		t.Errorf("%+v %v", d, err)
+	}
+	if d, err := a.Authenticate(t.Context(), credentials("deny")); err != nil || d.Verdict != contract.Deny {
+		t.Errorf("%+v %v", d, err)
+	}
+	if d, err := a.Authenticate(t.Context(), credentials("somebody else's")); err != nil || d.Verdict != contract.NoOpinion {
+		t.Errorf("%+v %v", d, err)
+	}
+	q := contract.Question{Principal: contract.Principal{Kind: "user", ID: "ada"}, Verb: "read"}
+	if r, err := a.Authorize(t.Context(), q); err != nil || r.Verdict != contract.Allow || r.CacheFor != time.Second {
+		t.Errorf("%+v %v", r, err)
+	}
+	q = contract.Question{Principal: contract.Principal{Kind: "user", ID: "ada"}, Verb: "write", BuiltInAllowed: true, Resource: contract.Resource{Service: "default", Kind: "entity", ID: "x"}}
+	if r, err := a.Authorize(t.Context(), q); err != nil || r.Verdict != contract.NoOpinion {
+		t.Errorf("the question does not arrive whole: %+v %v", r, err)
+	}
+	if got := a.Headers(); len(got) != 1 || got[0] != "Authorization" {
+		t.Errorf("it is shown %v", got)
+	}
+	if _, err := (&Host{}).AuthHook("corp"); err == nil {
+		t.Error("a hook that is not configured is there")
+	}
+}
+
+// S9: whatever an auth plugin does wrong is an error, never an opinion.
+func TestAnAuthPluginThatFailsRefuses(t *testing.T) {
+	t.Parallel()
+	refused := func(t *testing.T, a *AuthHook, c string, limit time.Duration) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		if d, err := a.Authenticate(ctx, credentials(c)); err == nil || d.Verdict == contract.Allow || d.Verdict == contract.NoOpinion {
+			t.Errorf("%s: %+v %v", c, d, err)
+		}
+	}
+	t.Run("in its answers", func(t *testing.T) {
+		t.Parallel()
+		_, a := hookHost(t, ownSpec("hook"))
+		for _, c := range []string{"error", "panic", "nonsense", "hang"} {
+			refused(t, a, c, 500*time.Millisecond)
+		}
+		for _, verb := range []string{"error"} {
+			if r, err := a.Authorize(t.Context(), contract.Question{Verb: verb}); err == nil || r.Verdict != contract.Deny {
+				t.Errorf("%s: %+v %v", verb, r, err)
+			}
+		}
+		if d, err := a.Authenticate(t.Context(), credentials("allow")); err != nil || d.Verdict != contract.Allow {
+			t.Errorf("after all that: %+v %v", d, err)
+		}
+	})
+	t.Run("by ending", func(t *testing.T) {
+		t.Parallel()
+		h, a := hookHost(t, ownSpec("hook"))
+		up(t, h)
+		refused(t, a, "crash", 5*time.Second)
+		until(t, 10*time.Second, "it is back", func() bool {
+			d, err := a.Authenticate(t.Context(), credentials("allow"))
+			return err == nil && d.Verdict == contract.Allow
+		})
+		if r, err := a.Authorize(t.Context(), contract.Question{Verb: "crash"}); err == nil || r.Verdict != contract.Deny {
+			t.Errorf("%+v %v", r, err)
+		}
+	})
+	t.Run("by freezing", func(t *testing.T) {
+		t.Parallel()
+		h, a := hookHost(t, ownSpec("hook"), func(h *Host) { h.deps.pace.health = time.Hour })
+		pid := up(t, h)
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
+		refused(t, a, "allow", 300*time.Millisecond)
+	})
+	for _, what := range []string{"exit", "mute", "rubbish", "transport", "version"} {
+		t.Run("by not being there: "+what, func(t *testing.T) {
+			t.Parallel()
+			_, a := hookHost(t, ownSpec(what))
+			refused(t, a, "allow", 300*time.Millisecond)
+		})
+	}
+	t.Run("by not being what is pinned", func(t *testing.T) {
+		t.Parallel()
+		spec := ownSpec("hook")
+		spec.SHA256 = "00" + spec.SHA256[2:]
+		h, a := hookHost(t, spec)
+		refused(t, a, "allow", 300*time.Millisecond)
+		until(t, 10*time.Second, "it is in the health", func() bool { return info(h).Code == CodeChecksum || info(h).Code == CodeCircuitOpen })
+	})
+	t.Run("by being stopped", func(t *testing.T) {
+		t.Parallel()
+		h, a := hookHost(t, ownSpec("hook"))
+		stopHost(t, h)
+		refused(t, a, "allow", time.Second)
+	})
+}
