@@ -61,7 +61,7 @@ func (c *Control) redeliverWake(ctx context.Context, in *WakeRef) (*redeliverOut
 	if err != nil {
 		return nil, err
 	}
-	outcome, err := c.cfg.Store.WakeRedeliver(ctx, from(ctx).service, f.WakeID)
+	outcome, err := c.cfg.Store.WakeRedeliver(ctx, from(ctx).service, f.WakeID, from(ctx).principal())
 	switch {
 	case err != nil:
 		return nil, err

@@ -58,8 +58,8 @@ func (s *Store) WakeGet(ctx context.Context, service int32, wake, principal stri
 
 // WakeRedeliver tells an open wake again at once: redelivered, claimed,
 // resolved or not_found. wake is a UUID.
-func (s *Store) WakeRedeliver(ctx context.Context, service int32, wake string) (outcome string, err error) {
-	err = s.row(ctx, func(row pgx.Row) error { return row.Scan(&outcome) }, `select rouse.wake_redeliver($1, $2::uuid)`, service, wake)
+func (s *Store) WakeRedeliver(ctx context.Context, service int32, wake, principal string) (outcome string, err error) {
+	err = s.row(ctx, func(row pgx.Row) error { return row.Scan(&outcome) }, `select rouse.wake_redeliver($1, $2::uuid, $3::text)`, service, wake, principal)
 	return outcome, err
 }
 

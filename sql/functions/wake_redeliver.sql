@@ -1,9 +1,9 @@
 -- _wake_redeliver, wake_redeliver: tells an open wake again at once because a
--- person wants it, at a chosen time: the same wake, the same epoch, so the
+-- person wants it, at a chosen time, and notes who: the same wake, the same epoch, so the
 -- receiver sees the same idempotency key. A wake that its receiver had refused
 -- for good gets its retries back. Outcomes: redelivered; claimed (somebody works
 -- on it); resolved (it is over); not_found.
-create or replace function rouse._wake_redeliver(p_service_id integer, p_wake_id uuid, p_now timestamptz) returns text
+create or replace function rouse._wake_redeliver(p_service_id integer, p_wake_id uuid, p_principal text, p_now timestamptz) returns text
 language plpgsql
 set search_path = rouse, pg_temp
 as $$
@@ -30,16 +30,17 @@ begin
         update consumers c set told_at = coalesce(p_now, clock_timestamp()) where c.id = v_c.id;
     end if;
     perform _wake_publish(array[p_wake_id], coalesce(p_now, clock_timestamp()));
+    perform audit_add(p_service_id, p_principal, 'wake.redeliver', coalesce(v_n.entity_url, v_n.consumer_id), jsonb_build_object('wake_id', p_wake_id));
     return 'redelivered';
 end
 $$;
-comment on function rouse._wake_redeliver(integer, uuid, timestamptz) is 'wake_redeliver at a chosen time; null reads the clock behind the lock.';
+comment on function rouse._wake_redeliver(integer, uuid, text, timestamptz) is 'wake_redeliver at a chosen time; null reads the clock behind the lock.';
 
-create or replace function rouse.wake_redeliver(p_service_id integer, p_wake_id uuid) returns text
+create or replace function rouse.wake_redeliver(p_service_id integer, p_wake_id uuid, p_principal text) returns text
 language sql
 set search_path = rouse, pg_temp
 set lock_timeout = '5s'
 as $$
-    select _wake_redeliver(p_service_id, p_wake_id, null)
+    select _wake_redeliver(p_service_id, p_wake_id, p_principal, null)
 $$;
-comment on function rouse.wake_redeliver(integer, uuid) is 'Tells an open wake again at once.';
+comment on function rouse.wake_redeliver(integer, uuid, text) is 'Tells an open wake again at once.';

@@ -116,9 +116,11 @@ func TestRoomOfReceivers(t *testing.T) {
 func TestRedeliver(t *testing.T) {
 	t.Parallel()
 	r, e, d := pushed(t)
-	redeliver := func() string { return one[string](r, `select rouse._wake_redeliver(1, $1::uuid, $2)`, d.Wake, r.now) }
-	equal(t, "another service", one[string](r, `select rouse.wake_redeliver(2, $1::uuid)`, d.Wake), "not_found")
-	equal(t, "nobody's", one[string](r, `select rouse.wake_redeliver(1, $1::uuid)`, strange), "not_found")
+	redeliver := func() string {
+		return one[string](r, `select rouse._wake_redeliver(1, $1::uuid, $2, $3)`, d.Wake, kyle, r.now)
+	}
+	equal(t, "another service", one[string](r, `select rouse.wake_redeliver(2, $1::uuid, $2)`, d.Wake, kyle), "not_found")
+	equal(t, "nobody's", one[string](r, `select rouse.wake_redeliver(1, $1::uuid, $2)`, strange, kyle), "not_found")
 	// Refused for good, and sent again.
 	equal(t, "refused", r.result(d, "permanent", 0), "failed")
 	equal(t, "nothing is due", len(r.take(10)), 0)
@@ -143,5 +145,27 @@ func TestRedeliver(t *testing.T) {
 	r.want("released", e.call("release", a.Epoch, a.Wake).with("acks", e.acks(r.tail(e))))
 	equal(t, "afterwards", redeliver(), "resolved")
 	equal(t, "nothing is due at the end", len(r.take(10)), 0)
+	equal(t, "noted", one[int](r, `select count(*) from rouse.audit_log where action = 'wake.redeliver' and principal = $1`, kyle), 3)
+	r.hold()
+}
+
+// A receiver that is dead for weeks leaves its last attempts, not all of them.
+func TestAttemptsAreBounded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.hooked("1", "https://dead.example/")
+	for n := 1; n <= 45; n++ {
+		got := r.lend(10, 10, nil)
+		if len(got) != 1 || got[0].Attempt != n {
+			t.Fatalf("attempt %d: %+v", n, got)
+		}
+		// Each is told of at the latest a minute after the one before.
+		equal(t, "result", r.result(due{Wake: got[0].Wake, Attempt: n}, "retry", 0), "retry")
+		wait := min(time.Minute, time.Second<<min(n-1, 10))
+		when(t, "next", one[*time.Time](r, `select next_attempt_at from rouse.wake_notifications`), r.now.Add(wait))
+		r.after(wait)
+	}
+	equal(t, "kept", one[int](r, `select count(*) from rouse.delivery_attempts`), 20)
+	equal(t, "the oldest", one[int](r, `select min(attempt) from rouse.delivery_attempts`), 26)
 	r.hold()
 }

@@ -109,3 +109,36 @@ func TestAnEntityHasOneWriter(t *testing.T) {
 		t.Errorf("%+v", own)
 	}
 }
+
+// A receiver that answers {"done":true} about an entity has worked what it was
+// told of that entity, and no other's.
+func TestReceiversThatFinishAnEntity(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1, nil)
+	hook := newReceiver(t, finishes)
+	r.do(201, "", "POST", "/_electric/entity-types", object{"name": "job", "description": "job"})
+	r.hook("/v1/stream", "h", hook.url, object{"pattern": "job/**"})
+	for _, id := range []string{"1", "2"} {
+		r.do(201, "", "PUT", "/_electric/entities/job/"+id, object{"initialMessage": "hello"})
+	}
+	told := map[string]int{}
+	for len(told) < 2 {
+		c := hook.post()
+		if c.Entity == nil || len(c.Streams) != 1 || c.Streams[0].Path != c.Entity.URL+"/main" || c.StreamPath != c.Streams[0].Path {
+			t.Fatalf("%s", c.body)
+		}
+		told[c.Entity.URL]++
+	}
+	r.eventually("all is acked", func() bool {
+		s := r.get("h")
+		for _, l := range s.Streams {
+			if l.Pending || l.Acked != l.Tail {
+				return false
+			}
+		}
+		return s.State == "idle" && len(s.Streams) == 2
+	})
+	if n := one[int](r, `select count(*) from rouse.consumer_claims where status <> 'released'`); n != 0 {
+		t.Errorf("%d claims are open or failed", n)
+	}
+}
