@@ -187,3 +187,47 @@ func TestAPrincipalReadsItsOwnStream(t *testing.T) {
 	r.must(201, r.kyle, "POST", "/_electric/entities/principal/user:kyle/grants", grantBody("user:mallory", "read", ""))
 	r.must(200, r.mallory, "GET", main, "")
 }
+
+// A message speaks for an agent if the agent itself sends it, or by the write
+// token of the claim under which that agent is held now, and by nothing else.
+func TestWhoSpeaksForAnAgent(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	f, c := r.worked()
+	_, other := r.worked()
+	g := r.fresh()
+	body := func(agent string) string { return fmt.Sprintf(`{"payload":1,"from_agent":%q}`, agent) }
+	told := func(want string) {
+		t.Helper()
+		all, _, _ := r.kyle.All(t.Context(), g.main())
+		if last := string(all[len(all)-1]); !strings.Contains(last, fmt.Sprintf(`"from_agent":%q`, want)) || !strings.Contains(last, `"from":"/principal/`) {
+			t.Errorf("told as %s, want from_agent %s", last, want)
+		}
+	}
+	agent := "/" + f.Entity
+	r.must(200, r.kyle, "POST", g.ctl()+"/send", body(agent), tokenHeader(c.WriteToken)...)
+	told(agent)
+	r.must(200, r.kyle, "POST", g.ctl()+"/send", body(r.kyle.Base+agent), "Authorization", "Bearer "+c.WriteToken)
+	told(agent)
+	r.must(200, r.kyle, "POST", g.ctl()+"/send", body("user:kyle"))
+	told("/principal/user%3Akyle")
+	worker := &wire.Client{Base: r.kyle.Base, Principal: "agent:worker", HTTP: r.hc}
+	r.refused(401, "UNAUTHORIZED", worker, "POST", g.ctl()+"/send", body("/worker"))
+	r.grant(g, grantBody("agent:worker", "write", ""))
+	r.must(200, worker, "POST", g.ctl()+"/send", body("/worker"))
+	told("/worker")
+	n := r.tail(g.main())
+	for _, header := range [][]string{nil, tokenHeader("junk"), tokenHeader(c.ClaimToken), tokenHeader(other.WriteToken)} {
+		r.refused(400, "INVALID_REQUEST", r.kyle, "POST", g.ctl()+"/send", body(agent), header...)
+	}
+	for _, name := range []string{"/none/none", "", "chat", "agent:worker", "/", "http://", "\\u0000"} {
+		if name != "" {
+			r.refused(400, "INVALID_REQUEST", r.kyle, "POST", g.ctl()+"/send", body(name), tokenHeader(c.WriteToken)...)
+		}
+	}
+	r.done(f, c, r.tail(f.main()))
+	r.refused(400, "INVALID_REQUEST", r.kyle, "POST", g.ctl()+"/send", body(agent), tokenHeader(c.WriteToken)...)
+	if after := r.tail(g.main()); after != n {
+		t.Error("what was refused was sent")
+	}
+}
