@@ -186,6 +186,7 @@ func (r *ring) Commit(tx *feed.RowTx) {
 		r.txs, r.dead = slices.Clone(r.txs), 0
 	}
 	r.reached = max(r.reached, t.end)
+	r.moved.ring()
 	for i := range r.bells {
 		if t.touched&(1<<i) != 0 {
 			r.bells[i].ring()

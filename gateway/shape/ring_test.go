@@ -148,6 +148,33 @@ func TestSnapshotsShowTransactions(t *testing.T) {
 	}
 }
 
+// Whoever waits for the log to be read up to a place is woken by the transaction
+// that ends there.
+func TestACommitSettles(t *testing.T) {
+	t.Parallel()
+	r := newRing(1<<20, ignore)
+	r.Begin(100)
+	settled := make(chan view)
+	go func() { settled <- r.settle(context.WithoutCancel(t.Context()), 200) }()
+	for deadline := time.Now().Add(bound); ; {
+		r.mu.Lock()
+		waits := r.moved.c != nil
+		r.mu.Unlock()
+		if waits {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nobody waits")
+		}
+	}
+	tx := userTx(1, 200, 10)
+	r.Commit(tx)
+	r.Reached(tx.End)
+	if v := <-settled; v.behind || v.reached != 200 {
+		t.Errorf("%+v", v)
+	}
+}
+
 func TestWaitersAreWokenForTheirTables(t *testing.T) {
 	t.Parallel()
 	r := newRing(1<<20, ignore)
