@@ -146,5 +146,9 @@ func catalogue() []figure {
 		{"b8.server.json", "B8", "… JSON", "µs", "", nil},
 		{"b8.postgres", "B8", "CPU of Postgres an append", "µs", "≤ 60", atMost(60)},
 		{"b8.postgres.json", "B8", "… JSON", "µs", "", nil},
+
+		{"b9.made.p50", "B9", "making a stream p50 by number of patterns that cannot match", "ms", "≤ 0.5 more", func(v values, _ func(string) values) (bool, bool) {
+			return v[patternCount(10_000)] <= v[patternCount(0)]+0.5, v.is(patternCount(0), patternCount(10_000))
+		}},
 	}
 }

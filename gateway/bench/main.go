@@ -56,6 +56,7 @@ func scenarios() []scenario {
 		{"b5", (*rig).wakes},
 		{"b6", (*rig).scale},
 		{"b7", (*rig).startUp},
+		{"b9", (*rig).patterns},
 	}
 }
 

@@ -104,7 +104,7 @@ func TestFlagsAndVariables(t *testing.T) {
 	if err != nil || o.Repeat != 2 || o.Duration != 5*time.Second || o.Which != "b1,b5" || len(o.Entities) != 2 {
 		t.Errorf("%+v %v", o, err)
 	}
-	for _, args := range [][]string{{"-which", "b9"}, {"-entities", "5"}, {"-repeat", "0"}, {"-duration", "1ms"}} {
+	for _, args := range [][]string{{"-which", "b99"}, {"-entities", "5"}, {"-repeat", "0"}, {"-duration", "1ms"}} {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%v is taken", args)
 		}

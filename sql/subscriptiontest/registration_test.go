@@ -290,6 +290,11 @@ func TestGetAndList(t *testing.T) {
 	if got := list("", "one", 10) + "|" + list("", "", 1); got != "two|one" {
 		t.Errorf("pages: %s", got)
 	}
+	// As a mutex among the others, it is told like them.
+	if got := one[string](r, `select g.kind || ' ' || g.state || ' ' || g.pending || ' ' || jsonb_path_query_array(g.streams, '$[*].has_pending')
+		from rouse.subscriptions s join rouse.consumers c on c.id = s.consumer_id cross join lateral rouse.consumer_get(1, c.name) g where s.id = 'one'`); got != "subscription idle true [false, true, false]" {
+		t.Errorf("the mutex: %s", got)
+	}
 	if n := one[int](r, `select count(*) from rouse.subscription_get(1, 'none', 10)`); n != 0 {
 		t.Error("a subscription that is not there is found")
 	}
