@@ -30,10 +30,9 @@ begin
            || case when p_payload is null then '{}' else jsonb_build_object('payload', p_payload) end)::text
         || '}', not v_t.ends);
 
-    if v_t.new_status <> p_entity.status then
-        update entities e set status = v_t.new_status, updated_at = p_now
-         where e.service_id = p_entity.service_id and e.url = p_entity.url;
-    end if;
+    -- Also where the status stays: whoever awaits the answer's txid finds it by the entity's row.
+    update entities e set status = v_t.new_status, updated_at = p_now
+     where e.service_id = p_entity.service_id and e.url = p_entity.url;
     if v_t.ends then
         perform _consumer_stop(p_consumer.id, p_now);
         update streams s set closed_at = p_now where s.id = p_stream_id and s.closed_at is null;

@@ -33,6 +33,8 @@ begin
         return query select 'not_running', null::bigint, v_row;
         return;
     elsif (v_row.tags ->> p_key) is not distinct from p_value then
+        -- Whoever awaits the txid finds it by the entity's row.
+        update entities e set updated_at = clock_timestamp() where e.service_id = p_service_id and e.url = p_url returning * into v_row;
         return query select 'unchanged', _txid(), v_row;
         return;
     end if;

@@ -33,7 +33,7 @@ func TestShapes(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Server(t, pgtest.Options{Settings: map[string]string{"fsync": "off", "full_page_writes": "off"}})
 	for name, test := range map[string]func(*testing.T, func() *pgtest.DB){
-		"a shape is followed": followed, "tables and columns": tablesAndColumns, "refusals": refusals, "under serve": underServe,
+		"a shape is followed": followed, "every txid comes": everyTxidComes, "tables and columns": tablesAndColumns, "refusals": refusals, "under serve": underServe,
 		"two gateways in turn": twoGateways, "snapshots join the log": snapshotsJoin, "grants decide": grantsDecide, "each sees their own": eachTheirOwn,
 		"services are apart": servicesApart, "a run is seen": aRun, "large values come along": largeValues, "the drain": drained,
 	} {
@@ -293,7 +293,7 @@ func (s *shape) await(txid uint32) {
 	s.t.Helper()
 	refetched := s.refetched
 	s.until(fmt.Sprintf("transaction %d in the shape", txid), func() bool {
-		return s.refetched > refetched && s.offset != "-1" || slices.ContainsFunc(s.last, func(m message) bool { return slices.Contains(m.Headers.Txids, txid) })
+		return s.refetched > refetched && s.offset != "-1" || s.carries(txid)
 	})
 }
 

@@ -1,8 +1,10 @@
 package shapes
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 )
@@ -37,4 +39,42 @@ func followed(t *testing.T, fresh func() *pgtest.DB) {
 	if s.refetched > 1 {
 		t.Errorf("fetched anew %d times", s.refetched)
 	}
+}
+
+// Trap 31: whatever answers a txid is found in the shape by it, also when it
+// changed nothing that one can see.
+func everyTxidComes(t *testing.T, fresh func() *pgtest.DB) {
+	in := gateway(t, fresh())
+	kyle := as(t, "user:kyle", in.URL)
+	kyle.chat("1", "2")
+	s := kyle.shape("entities")
+	s.step(false)
+	for _, q := range [][3]string{
+		{"PUT", "/_electric/entities/chat/3", `{}`},
+		{"POST", "/_electric/entities/chat/1/tags/a", `{"value":"b"}`}, {"POST", "/_electric/entities/chat/1/tags/a", `{"value":"b"}`},
+		{"DELETE", "/_electric/entities/chat/1/tags/a", ``}, {"DELETE", "/_electric/entities/chat/1/tags/a", ``},
+		{"POST", "/_electric/entities/chat/1/signal", `{"signal":"SIGINT"}`}, {"POST", "/_electric/entities/chat/1/signal", `{"signal":"SIGHUP"}`},
+		{"POST", "/_electric/entities/chat/1/signal", `{"signal":"SIGUSR"}`}, {"POST", "/_electric/entities/chat/1/signal", `{"signal":"SIGSTOP"}`},
+		{"POST", "/_electric/entities/chat/1/signal", `{"signal":"SIGCONT"}`}, {"POST", "/_electric/entities/chat/1/signal", `{"signal":"SIGTERM"}`},
+		{"DELETE", "/_electric/entities/chat/2", ``},
+	} {
+		a := kyle.do(q[0], q[1], q[2])
+		if a.status >= 300 {
+			t.Errorf("%v: %d %s", q, a.status, a.body)
+			continue
+		}
+		txid := a.txid(t)
+		s.last = nil
+		for deadline := time.Now().Add(5 * time.Second); !s.carries(txid); {
+			if time.Now().After(deadline) {
+				t.Errorf("%v: its txid does not come", q)
+				break
+			}
+			s.step(true)
+		}
+	}
+}
+
+func (s *shape) carries(txid uint32) bool {
+	return slices.ContainsFunc(s.last, func(m message) bool { return slices.Contains(m.Headers.Txids, txid) })
 }
