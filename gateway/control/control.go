@@ -62,6 +62,8 @@ type Config struct {
 	Appender   Appender
 	Transports Transports
 	Discover   Discoverer
+	// Plugins may be nil: then there are none to tell of.
+	Plugins Plugins
 	// Lease is how long a claim of a new entity lives without a heartbeat,
 	// WakeAfter when its unclaimed wake is told again; zero means 30 s.
 	Lease, WakeAfter time.Duration
@@ -162,6 +164,7 @@ func New(ctx context.Context, cfg Config) *Control {
 	c.registerSchedules()
 	c.registerSources()
 	c.registerServices()
+	c.registerPlugins()
 	c.describeStreams()
 	c.describeSubscriptions()
 	describeJSON(c.api.OpenAPI().Components.Schemas)

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -41,6 +42,9 @@ func (cs Carriers) Validate(ctx context.Context, typ string, target json.RawMess
 			continue
 		}
 		if err := t.ValidateTarget(ctx, target); err != nil {
+			if p, ok := errors.AsType[*problem.Error](err); ok {
+				return p // it could not be asked
+			}
 			code := problem.InvalidTarget
 			if typ == "webhook" {
 				code = problem.WebhookURLRejected

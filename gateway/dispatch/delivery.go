@@ -42,27 +42,27 @@ const (
 // Delivery hands due wakes to push transports. A wake is lent by the database
 // for one lease: should this gateway die, another one takes it.
 type Delivery struct {
-	db         DeliveryDatabase
-	notify     Notifier
-	transports map[string]contract.Transport
-	log        *slog.Logger
-	metrics    *metrics
-	now        chan struct{}
-	told       atomic.Bool // the log has told of wakes since the last look
-	poll       time.Duration
-	receivers  *receivers
-	wg         sync.WaitGroup
+	db        DeliveryDatabase
+	notify    Notifier
+	transport func(typ string) contract.Transport
+	log       *slog.Logger
+	metrics   *metrics
+	now       chan struct{}
+	told      atomic.Bool // the log has told of wakes since the last look
+	poll      time.Duration
+	receivers *receivers
+	wg        sync.WaitGroup
 }
 
 var _ feed.DeliverySink = (*Delivery)(nil)
 
 func newDelivery(db DeliveryDatabase, n Notifier, ts []contract.Transport, log *slog.Logger, m *metrics) *Delivery {
-	d := &Delivery{db: db, notify: n, transports: map[string]contract.Transport{}, log: log, metrics: m,
-		now: make(chan struct{}, 1), poll: deliveryPoll, receivers: newReceivers()}
+	types := map[string]contract.Transport{}
 	for _, t := range ts {
-		d.transports[t.Type()] = t
+		types[t.Type()] = t
 	}
-	return d
+	return &Delivery{db: db, notify: n, transport: func(typ string) contract.Transport { return types[typ] }, log: log, metrics: m,
+		now: make(chan struct{}, 1), poll: deliveryPoll, receivers: newReceivers()}
 }
 
 // Wakes implements feed.DeliverySink: the rows decide what is due.
@@ -167,7 +167,7 @@ func (d *Delivery) deliver(ctx context.Context, w store.DueDelivery) contract.Re
 	if err := json.Unmarshal(w.Target, &target); err != nil {
 		return contract.Result{Outcome: contract.Permanent, Error: "the stored target cannot be read"}
 	}
-	t := d.transports[target.Type]
+	t := d.transport(target.Type)
 	if t == nil {
 		return contract.Result{Outcome: contract.Retry, Error: "no transport of type " + target.Type + " is configured"}
 	}

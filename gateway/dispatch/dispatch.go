@@ -42,6 +42,9 @@ type Deps struct {
 	DB         Database
 	Notify     Notifier
 	Transports []contract.Transport
+	// Transport gives the transport of a type of target as it is now, or nil; where
+	// it is set, Transports is not looked at.
+	Transport func(typ string) contract.Transport
 	// Observed is told of appends to streams that observers watch, on the gateway
 	// that reads the log for all; it must not block. May be nil.
 	Observed func()
@@ -87,10 +90,11 @@ func New(cfg Config, deps Deps) (*Dispatch, error) {
 	}
 	router := newRouter(deps.DB, deps.Log, m)
 	router.observed = deps.Observed
-	return &Dispatch{cfg: cfg, deps: deps, metrics: m,
-		router:   router,
-		delivery: newDelivery(deps.DB, deps.Notify, deps.Transports, deps.Log, m),
-	}, nil
+	delivery := newDelivery(deps.DB, deps.Notify, deps.Transports, deps.Log, m)
+	if deps.Transport != nil {
+		delivery.transport = deps.Transport
+	}
+	return &Dispatch{cfg: cfg, deps: deps, metrics: m, router: router, delivery: delivery}, nil
 }
 
 // Router is the sink for the feed's actionable notices.

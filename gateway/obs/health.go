@@ -25,6 +25,7 @@ type Health struct {
 	mu    sync.Mutex
 	live  map[string]Check
 	ready map[string]Check
+	notes []func() []Reason
 }
 
 // NewHealth gives an empty collection: live and ready.
@@ -40,6 +41,25 @@ func (h *Health) add(to map[string]Check, name string, c Check) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	to[name] = c
+}
+
+// Note adds what is not well but no reason to send requests elsewhere: /readyz tells it beside its answer.
+func (h *Health) Note(f func() []Reason) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.notes = append(h.notes, f)
+}
+
+// Degraded lists what Note has.
+func (h *Health) Degraded() []Reason {
+	h.mu.Lock()
+	notes := slices.Clone(h.notes)
+	h.mu.Unlock()
+	var all []Reason
+	for _, f := range notes {
+		all = append(all, f()...)
+	}
+	return all
 }
 
 // NotLive lists what fails among the live checks, in the order of names.
@@ -71,12 +91,14 @@ func (h *Health) ask(checks map[string]Check) []Reason {
 }
 
 // LiveHandler answers /livez.
-func (h *Health) LiveHandler() http.Handler { return h.handler("live", h.NotLive) }
+func (h *Health) LiveHandler() http.Handler {
+	return h.handler("live", h.NotLive, func() []Reason { return nil })
+}
 
 // ReadyHandler answers /readyz.
-func (h *Health) ReadyHandler() http.Handler { return h.handler("ready", h.NotReady) }
+func (h *Health) ReadyHandler() http.Handler { return h.handler("ready", h.NotReady, h.Degraded) }
 
-func (h *Health) handler(word string, ask func() []Reason) http.Handler {
+func (h *Health) handler(word string, ask, notes func() []Reason) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		SetRoute(r.Context(), word+"z")
 		reasons := ask()
@@ -86,6 +108,9 @@ func (h *Health) handler(word string, ask func() []Reason) http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
-		_ = json.NewEncoder(w).Encode(map[string]string{"status": word})
+		_ = json.NewEncoder(w).Encode(struct {
+			Status   string   `json:"status"`
+			Degraded []Reason `json:"degraded,omitempty"`
+		}{word, notes()})
 	})
 }

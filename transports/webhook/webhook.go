@@ -161,7 +161,10 @@ func (t *Transport) Deliver(ctx context.Context, d contract.Delivery) contract.R
 	req.Header.Set("User-Agent", "rouse")
 	req.Header.Set("Idempotency-Key", d.WakeID)
 	req.Header.Set("Rouse-Delivery-Attempt", strconv.Itoa(d.Attempt))
-	if t.cfg.Signer != nil {
+	switch {
+	case d.Signature != "":
+		req.Header.Set("Webhook-Signature", d.Signature)
+	case t.cfg.Signer != nil:
 		req.Header.Set("Webhook-Signature", t.cfg.Signer.Sign(d.Notification, t.cfg.Now()))
 	}
 	resp, err := t.client.Do(req)
