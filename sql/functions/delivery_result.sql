@@ -42,10 +42,11 @@ begin
         select jsonb_agg(jsonb_build_object('path', e ->> 'path', 'position',
                    greatest(ltrim(split_part(coalesce(e ->> 'offset', e ->> 'tail_offset'), '_', 2), '0'), '0')::bigint)) into v_acks
           from jsonb_array_elements(v_n.notification_public -> 'streams') e;
-        -- A receiver may have acked further through the callback already; what has gone is nobody's work.
+        -- A receiver may have acked further through the callback already. What has gone is nobody's work, and what has
+        -- come since under the same name was not told of.
         select jsonb_agg(jsonb_build_object('path', a.path, 'position', greatest(a.position, cs.acked))) into v_acks
           from jsonb_to_recordset(v_acks) as a (path text, position bigint)
-          join streams s on s.service_id = p_service_id and s.path = ltrim(a.path, '/')
+          join streams s on s.service_id = p_service_id and s.path = ltrim(a.path, '/') and s.created_at <= v_n.created_at
           join consumer_streams cs on cs.consumer_id = v_c.id and cs.stream_id = s.id;
         -- A claim by the callback stands; else the transport takes the wake itself.
         select (a.answer).outcome into p_outcome from _claim_apply(jsonb_build_array(

@@ -215,6 +215,20 @@ func TestWebhookDelivery(t *testing.T) {
 	if got := r.state(s); got != "idle 3" {
 		t.Errorf("after done of nothing: %s", got)
 	}
+	// One that comes under the same name meanwhile is another one, and unread.
+	r.wantRoute(r.make("events/b", `{"a": 1}`), "minted")
+	wake, _ = r.wakeOf(s)
+	r.take()
+	r.exec(`select rouse._stream_delete(1, 'events/b', false, $1)`, r.now)
+	r.after(time.Second)
+	r.make("events/b", `{"a": 1}`)
+	if got := r.result(wake, 1, "done", 200, ""); got != "released" {
+		t.Errorf("done of another's: %s", got)
+	}
+	r.wantLinks(s, link{"events/b", "glob", 0, 8, true})
+	if got := r.state(s); got != "waking 5" {
+		t.Errorf("after done of another's: %s", got)
+	}
 }
 
 func TestAWakeForAnEntityCarriesItsContextAndNamesItAlone(t *testing.T) {
