@@ -144,6 +144,33 @@ func TestStreamsThatExistLinkAtTheirTailAndLaterOnesAtTheirBeginning(t *testing.
 	}
 }
 
+// TestForksAreStreams: a fork is new to those who watch its name, with all that
+// it begins with; its source may be deleted and stay for it, watched by nobody.
+func TestForksAreStreams(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	s := r.subscribe(spec{id: "s", pattern: "a/*"})
+	source := r.make("a/source", `{"a": 1}`)
+	r.append("a/source")
+	if got := one[string](r, `select outcome from rouse._stream_create(1, 'a/fork', null, null, null, false, null, 1, null, 'a/source', 8, null, 'app', null, null, $1)`, r.now); got != "created" {
+		t.Fatal(got)
+	}
+	r.wantLinks(s, link{"a/fork", "glob", 0, 8, true}, link{"a/source", "glob", 0, 16, true})
+	r.exec(`select rouse._stream_delete(1, 'a/source', false, $1)`, r.now)
+	r.wantLinks(s, link{"a/fork", "glob", 0, 8, true})
+	if got := one[string](r, `select (deleted_at is not null and path is not null)::text || watched from rouse.streams where id = $1`, source); got != "true0" {
+		t.Errorf("the source: %s", got)
+	}
+	// A name that is taken by what is left of a stream is no stream to name.
+	other := r.subscribe(spec{id: "other", streams: []string{"a/source"}})
+	r.wantLinks(other)
+	r.exec(`select rouse._stream_delete(1, 'a/fork', false, $1)`, r.now)
+	r.wantLinks(s)
+	r.make("a/source", `{"a": 1}`)
+	r.wantLinks(s, link{"a/source", "glob", 0, 8, true})
+	r.wantLinks(other, link{"a/source", "explicit", 0, 8, true})
+}
+
 func TestOnlyStreamsOfClientsAndEntitiesAreFound(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
