@@ -32,6 +32,7 @@ var errWork = errors.New("the schema and the value together ask for too much wor
 // concurrent use, one validation at a time.
 type workSchema struct {
 	schema *jsonschema.Schema
+	tuples bool // items is a list somewhere, which drafts before 2020-12 know
 
 	mu   sync.Mutex
 	unit int // of one look at the schema, by the size of its enums
@@ -45,6 +46,9 @@ func compileWork(doc any) (*workSchema, error) {
 	w := &workSchema{unit: 1}
 	doc = w.meter(doc)
 	comp := jsonschema.NewCompiler()
+	if w.tuples {
+		comp.DefaultDraft(jsonschema.Draft7)
+	}
 	comp.UseLoader(refuseLoader{})
 	comp.AssertFormat()
 	comp.RegisterFormat(&jsonschema.Format{Name: workFormat, Validate: w.spend})
@@ -87,6 +91,7 @@ func (w *workSchema) meter(v any) any {
 					list[i] = w.meter(list[i])
 				}
 				out[k] = list
+				w.tuples = w.tuples || k == "items"
 			case "enum":
 				w.unit += len(x) / 16
 			}

@@ -81,6 +81,7 @@ func TestSchemasAreChecked(t *testing.T) {
 		`true`, `{}`, `{"properties":{"if":{"type":"string"}}}`, `{"enum":[{"if":1}]}`, `{"default":{"x-y":1}}`,
 		`{"$schema":"http://json-schema.org/draft-07/schema#","$id":"https://example.com/x","type":"object","additionalProperties":{"anyOf":[{"const":1},{"type":"null"}]}}`,
 		`{"definitions":{"n":{"type":"object","properties":{"next":{"$ref":"#/definitions/n"}}}},"$ref":"#/definitions/n"}`,
+		`{"type":"object","properties":{"pair":{"type":"array","minItems":2,"maxItems":2,"items":[{"type":"string"},{"type":"number"}]},"again":{"$ref":"#/properties/pair/items/0"}}}`,
 	} {
 		r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"x","description":"","creation_schema":`+schema+`}`)
 	}
@@ -104,6 +105,13 @@ func TestSpawnArgumentsAreChecked(t *testing.T) {
 		t.Errorf("a large number was changed: %s", a.body)
 	}
 	r.must(201, kyle, "PUT", "/_electric/entities/chat/2", "") // only checked when given
+
+	// Tuples as generators for draft 7 write them.
+	r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"pairs","description":"","creation_schema":{"properties":{"p":{"items":[{"type":"string"},{"type":"number"}]},"q":{"$ref":"#/properties/p/items/1"}}}}`)
+	r.must(201, kyle, "PUT", "/_electric/entities/pairs/1", `{"args":{"p":["a",1,true],"q":2}}`)
+	for _, args := range []string{`{"p":[1,1]}`, `{"p":["a","b"]}`, `{"q":"a"}`} {
+		r.refused(422, "SCHEMA_VALIDATION_FAILED", kyle, "PUT", "/_electric/entities/pairs/2", `{"args":`+args+`}`)
+	}
 }
 
 type discoverer map[string]string
