@@ -493,3 +493,30 @@ func TestForksShareTheirOwnState(t *testing.T) {
 		t.Errorf("%d manifests are to be read", n)
 	}
 }
+
+// What holders write is read leniently: no shape of a row keeps an entity from
+// being forked, and what is understood counts.
+func TestForksOfOddStreams(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"chat","description":""}`)
+	r.must(201, kyle, "PUT", "/_electric/entities/chat/p", "")
+	for _, odd := range []string{`1`, `null`, `"manifest"`, `[]`, `{"type":1,"key":"manifest"}`, `{"type":"manifest"}`, `{"type":"manifest","key":"a"}`, `{"type":"manifest","key":"b","value":[1],"headers":7}`,
+		`{"type":"manifest","key":"\u0000","value":{"kind":"child","entity_url":"\u0000"},"headers":{"operation":"insert"}}`,
+		`{"type":"manifest","key":"n","value":{"kind":"attachment","id":"\u0000","streamPath":7},"headers":{"operation":"insert"}}`,
+		`{"type":"manifest","key":"m","value":{"kind":"attachment","id":"none","streamPath":"/chat/p/attachments/none"},"headers":{"operation":"insert"}}`,
+		`{"type":"manifest","key":"s","value":{"kind":"shared-state","id":"../../x","config":"\ud800"},"headers":{"operation":"upsert"}}`,
+		`{"type":"manifest","key":"t","value":{"kind":"schedule","payload":1e999999,"targetUrl":"/chat/p"}}`,
+		"{\"type\":\"manifest\",\"key\":\"u\",\"value\":{\"kind\":\"observe\",\"x\":\"\xff\"}}",
+		`{"type":"child_status","key":"c","value":{"entity_url":{}}}`, `{"type":"replay_watermark","key":"c","value":{"source_id":[]}}`,
+		`{"type":"manifest","key":"last","value":{"kind":"effect"},"headers":{"operation":"insert"}}`} {
+		r.write("/chat/p", odd)
+	}
+	for _, body := range []string{"", `{"fork_pointer":{"offset":null,"sub_offset":18}}`} {
+		root, _ := forked(r.must(201, kyle, "POST", "/_electric/entities/chat/p/fork", body))
+		if n := r.count(`select count(*) from rouse.messages m join rouse.streams s on s.id = m.stream_id
+			where s.path = $1 and convert_from(m.payload, 'UTF8') like '%1e999999%'`, root[1:]+"/main"); n != 1 {
+			t.Errorf("%s: the schedule is told %d times", body, n)
+		}
+	}
+}

@@ -222,7 +222,7 @@ func (r forkRows) attachments() []string {
 	set := r["manifest"]
 	for _, key := range set.keys {
 		var f fields
-		if json.Unmarshal(set.vals[key], &f) == nil && f.text("kind") == "attachment" {
+		if json.Unmarshal(set.vals[key], &f) == nil && f.text("kind") == "attachment" && attachmentID(f.text("id")) {
 			out = append(out, f.text("id"))
 		}
 	}
@@ -310,5 +310,5 @@ func forkRow(operation, txid, source, typ, key string, value any) string {
 		Key     string  `json:"key"`
 		Value   any     `json:"value,omitempty"`
 	}{headers{operation, txid, source}, typ, key, value})
-	return string(out)
+	return strings.ToValidUTF8(string(out), "\ufffd") // what holders write need not be text
 }
