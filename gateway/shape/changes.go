@@ -304,7 +304,7 @@ func (f *follower) update(ctx context.Context, row []cell, may func([]cell) bool
 	if !may(row) {
 		return nil, nil
 	}
-	if f.drifts && f.lacks(row) {
+	if (f.drifts || f.full) && f.lacks(row) {
 		found, err := f.room.current(ctx, f.definition, row)
 		if err != nil || found == nil {
 			return nil, err

@@ -93,6 +93,11 @@ func define(name string, s scope, by, creator string, key []string, columns ...c
 }
 
 // tables by name: agents-wire §11. What is not here is not synced.
+//
+// The log says what a row was before of those tables only that seldom change. Of
+// entities, dispatch states, wakes and claims it would make a wake cycle's log
+// 40 % longer (12.2 to 17.2 kB, measured on Postgres 15); see follower.update
+// for how they do without.
 var tables = func() map[string]*table {
 	permissions := define("entity_effective_permissions", subjects, "subject_value", "", []string{"id"},
 		must(int8col("id")), must(text("entity_url")), must(text("source_entity_url")), must(int8col("source_grant_id")), must(text("permission")),
