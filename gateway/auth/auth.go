@@ -141,6 +141,8 @@ type visit struct {
 	done bool
 	p    Principal
 	err  error
+	// service is the name of the one that the request selects.
+	service string
 }
 
 type visitKey struct{}
@@ -171,7 +173,7 @@ func (c *Chain) Authenticate(r *http.Request) (Principal, error) {
 	defer v.mu.Unlock()
 	if !v.done {
 		v.p, v.err = c.authenticate(r)
-		v.done = true
+		v.done, v.service = true, serviceOf(r)
 	}
 	return v.p, v.err
 }

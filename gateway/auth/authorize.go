@@ -51,18 +51,47 @@ func (c *Chain) May(ctx context.Context, p Principal, verb string, on contract.R
 	return builtIn && !c.cfg.Policy.DenyByDefault, nil
 }
 
+// Reading adds the authorizers' opinions to what readers say of the streams of
+// entities that others own.
+func (c *Chain) Reading(r *Readers) *Readers {
+	if len(c.judges) == 0 {
+		return r
+	}
+	return &Readers{db: r.db, seen: map[readerKey]time.Time{}, policy: c}
+}
+
+// mayReadAs asks about the read of an entity's streams by the principal of a
+// request under way.
+func (c *Chain) mayReadAs(ctx context.Context, url string, builtIn bool) (bool, error) {
+	v, _ := ctx.Value(visitKey{}).(*visit)
+	if v == nil {
+		return builtIn, nil
+	}
+	v.mu.Lock()
+	p, service := v.p, v.service
+	v.mu.Unlock()
+	if p.IsZero() {
+		return builtIn, nil
+	}
+	return c.May(ctx, p, "read", contract.Resource{Service: service, Kind: "entity", ID: url}, builtIn)
+}
+
+// serviceOf is the service that a request names.
+func serviceOf(r *http.Request) string {
+	if r.URL.RawQuery != "" {
+		if s := r.URL.Query().Get("service"); s != "" {
+			return s
+		}
+	}
+	return store.DefaultService
+}
+
 // mayRoute asks about a request as such, whatever its handler compares later.
 func (c *Chain) mayRoute(r *http.Request, p Principal) error {
 	if len(c.judges) == 0 {
 		return nil
 	}
-	service := store.DefaultService
-	if r.URL.RawQuery != "" {
-		if s := r.URL.Query().Get("service"); s != "" {
-			service = s
-		}
-	}
-	ok, err := c.May(r.Context(), p, r.Method, contract.Resource{Service: service, Kind: "route", ID: r.URL.Path}, true)
+	ok, err := c.May(r.Context(), p, r.Method, contract.Resource{Service: serviceOf(r), Kind: "route", ID: r.URL.Path}, true)
 	if err == nil && !ok {
 		err = problem.New(problem.Forbidden, "The policy of this gateway does not allow it.")
 	}

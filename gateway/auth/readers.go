@@ -24,7 +24,8 @@ const (
 // Readers says who may read the streams of entities that others own. It is safe
 // for concurrent use.
 type Readers struct {
-	db Permissions
+	db     Permissions
+	policy *Chain // nil: what grants say holds
 
 	mu   sync.Mutex
 	seen map[readerKey]time.Time
@@ -47,6 +48,15 @@ func (r *Readers) MayRead(ctx context.Context, service int32, principal, path st
 	if url == "" || principal == "" {
 		return false, nil
 	}
+	ok, err := r.granted(ctx, service, principal, url)
+	if err != nil || r.policy == nil {
+		return ok, err
+	}
+	return r.policy.mayReadAs(ctx, url, ok)
+}
+
+// granted is what ownership and grants say.
+func (r *Readers) granted(ctx context.Context, service int32, principal, url string) (bool, error) {
 	key, now := readerKey{service, principal, url}, time.Now()
 	r.mu.Lock()
 	at, ok := r.seen[key]

@@ -401,7 +401,7 @@ func addRaw(c *Control, op huma.Operation, codes []problem.Code, handler func(ht
 }
 
 // callerCodes are how finding the caller can fail.
-var callerCodes = []problem.Code{problem.InvalidPrincipal, problem.Unauthenticated, problem.OriginForbidden, problem.ServiceNotFound, problem.AuthUnavailable, problem.DatabaseUnavailable}
+var callerCodes = []problem.Code{problem.InvalidPrincipal, problem.Unauthenticated, problem.OriginForbidden, problem.ServiceNotFound, problem.Forbidden, problem.RateLimited, problem.AuthUnavailable, problem.DatabaseUnavailable}
 
 // add registers one operation. The handler's errors reach the client as
 // problems, whatever they are.

@@ -248,7 +248,11 @@ func (c *Control) entityFor(ctx context.Context, in *EntityRef, permission strin
 		return e, c.absent(ctx, who.service, in.Type)
 	case err != nil:
 		return e, err
-	case !allowed:
+	}
+	if allowed, err = c.may(ctx, permission, "entity", in.url(), allowed); err != nil {
+		return e, err
+	}
+	if !allowed {
 		return e, errMayNot(permission, "entity")
 	}
 	return e, nil
@@ -276,11 +280,15 @@ func (c *Control) mayAll(ctx context.Context, permission string, urls ...string)
 // mayType says whether the caller has a permission on an entity type.
 func (c *Control) mayType(ctx context.Context, t store.EntityType, permission string) (bool, error) {
 	who := from(ctx)
-	if who.Owns(t.Owner) || permission == maySpawn && c.cfg.OpenTypes {
-		return true, nil
+	allowed := who.Owns(t.Owner) || permission == maySpawn && c.cfg.OpenTypes
+	if !allowed {
+		got, err := c.cfg.Store.EntityTypeAllowed(ctx, who.service, who.principal(), permission, []string{t.Name})
+		if err != nil {
+			return false, err
+		}
+		allowed = len(got) > 0
 	}
-	got, err := c.cfg.Store.EntityTypeAllowed(ctx, who.service, who.principal(), permission, []string{t.Name})
-	return len(got) > 0, err
+	return c.may(ctx, permission, "type", t.Name, allowed)
 }
 
 func (c *Control) listGrants(ctx context.Context, in *EntityRef) (*grantListOutput, error) {

@@ -158,10 +158,17 @@ func (c *Control) runner(ctx context.Context, id string) (store.Runner, error) {
 	switch {
 	case errors.Is(err, store.ErrNoRow):
 		return r, errRunnerNotFound
-	case err == nil && !who.Owns(r.Owner):
-		return store.Runner{}, errRunnerOwner
+	case err != nil:
+		return r, err
 	}
-	return r, err
+	allowed, err := c.may(ctx, mayManage, "runner", id, who.Owns(r.Owner))
+	if err != nil || !allowed {
+		if err == nil {
+			err = errRunnerOwner
+		}
+		return store.Runner{}, err
+	}
+	return r, nil
 }
 
 func (c *Control) registerRunner(ctx context.Context, in *registerInput) (*runnerOutput, error) {
