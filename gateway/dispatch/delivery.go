@@ -82,8 +82,8 @@ func (d *Delivery) run(ctx context.Context) {
 	tick := time.NewTicker(d.poll)
 	defer tick.Stop()
 	again := time.NewTimer(d.poll)
-	defer again.Stop()
-	told, wait := false, firstLook
+	again.Stop()
+	told, waiting, wait := false, false, firstLook
 	for {
 		select {
 		case <-ctx.Done():
@@ -91,15 +91,18 @@ func (d *Delivery) run(ctx context.Context) {
 		case <-d.now:
 		case <-tick.C:
 		case <-again.C:
-		}
-		told = d.told.Swap(false) || told
-		found := d.drain(ctx)
-		switch {
-		case found || wait > lastLook:
-			told, wait = false, firstLook
-		case told:
-			again.Reset(wait)
+			waiting = false
 			wait *= 2
+		}
+		if d.told.Swap(false) {
+			told, wait = true, firstLook
+		}
+		switch {
+		case d.drain(ctx) || wait > lastLook:
+			told, wait = false, firstLook
+		case told && !waiting:
+			again.Reset(wait)
+			waiting = true
 		}
 	}
 }
