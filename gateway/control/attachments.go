@@ -348,15 +348,13 @@ func (c *Control) getAttachment(w http.ResponseWriter, r *http.Request) error {
 	if !attachmentID(id) {
 		return errNoAttachment
 	}
-	who := from(ctx)
-	outcome, stream, size, manifest, err := c.cfg.Store.AttachmentGet(ctx, who.service, in.url(), who.subject(), id)
+	if _, err := c.entityFor(ctx, in, mayRead); err != nil {
+		return err
+	}
+	outcome, stream, size, manifest, err := c.cfg.Store.AttachmentGet(ctx, from(ctx).service, in.url(), "", id)
 	switch {
 	case err != nil:
 		return err
-	case outcome == "not_found":
-		return c.absent(ctx, who.service, in.Type)
-	case outcome == "forbidden":
-		return errMayNot(mayRead, "entity")
 	case outcome != "ok":
 		return errNoAttachment
 	}
@@ -431,6 +429,9 @@ func (c *Control) deleteAttachment(ctx context.Context, in *attachmentRefInput) 
 	}
 	if in.Type == principalType {
 		return nil, errPrincipalEntity
+	}
+	if _, err := c.entityFor(ctx, &in.EntityRef, mayWrite); err != nil {
+		return nil, err
 	}
 	who, out := from(ctx), &rowOutput{}
 	out.Body.TxID = uuid.NewString()

@@ -322,13 +322,9 @@ func (c *Control) putGrant(ctx context.Context, in *grantPutInput) (*grantOutput
 		return nil, err
 	}
 	who, url := from(ctx), in.url()
-	if why := storable(url); why != "" {
-		return nil, problem.Newf(problem.InvalidPath, "The path %s.", why)
-	}
-	if in.Type == principalType {
-		if err := c.ensurePrincipal(ctx, &in.EntityRef); err != nil {
-			return nil, err
-		}
+	// Asked of those whom only the gateway can ask, and decided again with the write.
+	if _, err := c.entityFor(ctx, &in.EntityRef, mayManage); err != nil {
+		return nil, err
 	}
 	outcome, g, err := c.cfg.Store.GrantPut(ctx, who.service, url, who.subject(), who.principal(), raw)
 	switch {
@@ -359,6 +355,9 @@ var errNoGrant = problem.New(problem.NotFound, "There is no such grant here.")
 func (c *Control) deleteGrant(ctx context.Context, in *grantRefInput) (*noContent, error) {
 	id, err := grantID(in.Key)
 	if err != nil {
+		return nil, err
+	}
+	if _, err := c.entityFor(ctx, &in.EntityRef, mayManage); err != nil {
 		return nil, err
 	}
 	who := from(ctx)

@@ -119,6 +119,11 @@ func (c *Control) writable(ctx context.Context, in *EntityRef) (store.Gate, erro
 		return gate, errEntityNotFound
 	case !gate.Found:
 		return gate, errUnknownType
+	}
+	if gate.Allowed, err = c.may(ctx, mayWrite, "entity", url, gate.Allowed); err != nil {
+		return gate, err
+	}
+	switch {
 	case !gate.Allowed:
 		return gate, errMayNot(mayWrite, "entity")
 	case gate.Status == "stopping" || gate.Status == "stopped" || gate.Status == "killed":
