@@ -63,6 +63,10 @@ type Config struct {
 	// plain http, to every host.
 	AllowPrivateWebhooks bool `yaml:"allow_private_webhooks" env:"ALLOW_PRIVATE_WEBHOOKS"`
 
+	// PluginsFile says which transports and auth hooks run in processes of their own; empty = the built-in webhook only.
+	// It is read again when it changes.
+	PluginsFile string `yaml:"plugins_file" env:"PLUGINS_FILE"`
+
 	// MaxBodyBytes is the greatest request body; more answers 413.
 	MaxBodyBytes Bytes `yaml:"max_body_bytes" env:"MAX_BODY_BYTES"`
 	// LongPollTimeout is how long a long-poll waits for data.

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/rouse-run/rouse/authhooks/devtoken"
 	"github.com/rouse-run/rouse/gateway/appender"
 	"github.com/rouse-run/rouse/gateway/auth"
 	"github.com/rouse-run/rouse/gateway/claims"
@@ -24,7 +23,6 @@ import (
 	"github.com/rouse-run/rouse/gateway/streams"
 	"github.com/rouse-run/rouse/gateway/subscriptions"
 	"github.com/rouse-run/rouse/gateway/ui"
-	"github.com/rouse-run/rouse/plugins/contract"
 	"github.com/rouse-run/rouse/transports/webhook"
 )
 
@@ -59,8 +57,13 @@ func (s *Server) compose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	hook := webhook.New(webhook.Config{Signer: signer, AllowPrivate: s.Config.AllowPrivateWebhooks})
-	carriers := control.Carriers{hook}
+	if s.plugins, err = s.pluginHost(ctx, signer); err != nil {
+		return err
+	}
+	s.add(part{name: "plugins", start: s.plugins.Start, stop: s.plugins.Stop})
+	s.Health.Note(s.plugins.Health)
+	carriers := carriers{s.plugins}
+	guard := webhook.New(webhook.Config{AllowPrivate: s.Config.AllowPrivateWebhooks}).Control()
 
 	hub := feed.NewHub()
 	mutex := claims.New(ctx, db, claims.NewTokens(ring), claims.Config{PublicURL: s.Config.PublicURL})
@@ -71,7 +74,7 @@ func (s *Server) compose(ctx context.Context) error {
 	}
 	waker, err := dispatch.New(dispatch.Config{ScanPeriod: s.Config.ScanPeriod, ReapPeriod: s.Config.ReaperPeriod,
 		FeedUp: func() bool { return log.Up() }},
-		dispatch.Deps{DB: db, Notify: mutex, Transports: carriers, Observed: watcher.Observed, Log: s.Log, Registry: s.Metrics.Registry})
+		dispatch.Deps{DB: db, Notify: mutex, Transport: s.plugins.Transport, Observed: watcher.Observed, Log: s.Log, Registry: s.Metrics.Registry})
 	if err != nil {
 		return err
 	}
@@ -83,7 +86,6 @@ func (s *Server) compose(ctx context.Context) error {
 	memory := max(bodiesMemory, 2*int64(s.Config.MaxBodyBytes))
 	writer := appender.New(ctx, appender.Config{Store: db, Hub: hub, MaxQueueBytes: int(memory)})
 
-	s.add(part{name: "webhooks", stop: func(context.Context) error { hook.Close(); return nil }})
 	s.add(part{name: "feed", start: log.Start, stop: log.Stop})
 	s.add(part{name: "dispatch", start: waker.Start, stop: waker.Stop})
 	s.add(part{name: "observation", start: watcher.Start, stop: watcher.Stop})
@@ -98,13 +100,13 @@ func (s *Server) compose(ctx context.Context) error {
 	services := store.NewServices(db)
 	bodies := intake.NewBudget(memory)
 	desk := control.New(ctx, control.Config{
-		Store: db, Services: services, Auth: chain, Claims: mutex, Appender: writer, Transports: carriers, Discover: control.NewDiscoverer(hook.Control()),
+		Store: db, Services: services, Auth: chain, Claims: mutex, Appender: writer, Transports: carriers, Discover: control.NewDiscoverer(guard), Plugins: plugged{s.plugins},
 		Lease: s.Config.LeaseTTL, WakeAfter: s.Config.OutstandingAfter, OpenTypes: s.Config.TypeSpawn == "all",
 		MaxBody: int64(s.Config.MaxBodyBytes), Bodies: bodies, Poke: watcher.Poke, Changed: watcher.Changed, Headers: streams.SetHeaders, Log: s.Log,
 	})
 	s.add(part{name: "control", stop: desk.Stop})
 	room := streams.New(ctx, streams.Config{
-		Store: db, Services: services, Appender: writer, Hub: hub, Auth: caller{chain}, Readers: auth.NewReaders(db), RequireAuth: !s.Config.Insecure, Admit: chain.Admit,
+		Store: db, Services: services, Appender: writer, Hub: hub, Auth: caller{chain}, Readers: chain.Reading(auth.NewReaders(db)), RequireAuth: !s.Config.Insecure, Admit: chain.Admit,
 		Tokens: mutex, ErrorStreams: db, SharedStates: db, AppendGate: desk.GateAppend, WakeDecorator: mutex.DecorateWake, PublicURL: s.Config.PublicURL,
 		MaxBodyBytes: int64(s.Config.MaxBodyBytes), Bodies: bodies, LongPollTimeout: s.Config.LongPollTimeout, SSEMaxAge: s.Config.SSEMaxAge, Log: s.Log,
 	})
@@ -125,7 +127,7 @@ func (s *Server) compose(ctx context.Context) error {
 	})
 
 	s.operational()
-	s.root = front{operational: s.mux, subscriptions: subs, ui: named("ui", ui.Handler(http.HandlerFunc(s.notFound))), control: desk, shapes: shapes, streams: named("streams", room)}
+	s.root = chain.Handler(front{operational: s.mux, subscriptions: subs, ui: named("ui", ui.Handler(http.HandlerFunc(s.notFound))), control: desk, shapes: shapes, streams: named("streams", room)})
 	return nil
 }
 
@@ -143,20 +145,6 @@ func (s *Server) keyRing() (*claims.Keys, error) {
 		return nil, fmt.Errorf("the key ring cannot be read: %w", err)
 	}
 	return ring, nil
-}
-
-// authChain is who may ask: hooks from the configuration; without any, `serve` denies everybody.
-func (s *Server) authChain(db *store.Store) (*auth.Chain, error) {
-	var hooks []contract.AuthHook
-	if s.Config.TokensFile != "" {
-		h, err := devtoken.Open(s.Config.TokensFile, devtoken.Options{})
-		if err != nil {
-			return nil, fmt.Errorf("the tokens file: %w", err)
-		}
-		hooks = append(hooks, h)
-	}
-	near := auth.NewNear(s.Config.PublicURL, s.Config.Listen, s.Config.InsecureAnywhere)
-	return auth.New(auth.Config{Hooks: hooks, Insecure: s.Config.Insecure, Near: near, Users: db, Log: s.Log}), nil
 }
 
 // readiness says when this gateway should get requests: the database takes writes. A feed that is down costs latency,

@@ -8,12 +8,14 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/config"
 	"github.com/rouse-run/rouse/gateway/obs"
+	"github.com/rouse-run/rouse/gateway/pluginhost"
 )
 
 // Deps are what a gateway gets from its process.
@@ -22,6 +24,9 @@ type Deps struct {
 	Release string       // of this binary, as in "v1.2.3"
 	// Listener replaces listening on Config.Listen; for tests.
 	Listener net.Listener
+	// SelfArgs is the command line with which this binary serves a built-in transport in a process of its own, but for
+	// its name. Empty = they run in this process.
+	SelfArgs []string
 }
 
 // part is one piece of the gateway with a life of its own. stop is called once, also when start was not.
@@ -46,6 +51,8 @@ type Server struct {
 	http     *http.Server
 	listener net.Listener
 
+	selfArgs []string
+	plugins  *pluginhost.Host
 	parts    []part
 	onDrain  []func()      // called when the drain begins
 	everUp   atomic.Bool   // whether the log feed has been up once
@@ -74,6 +81,7 @@ func newServer(ctx context.Context, cfg config.Config, deps Deps, compose func(*
 		Config: cfg, Release: deps.Release, Log: deps.Log,
 		Metrics: obs.NewMetrics(deps.Release), Health: obs.NewHealth(),
 		mux: http.NewServeMux(), draining: make(chan struct{}), drained: make(chan struct{}), served: make(chan error, 1),
+		selfArgs: deps.SelfArgs,
 		listener: deps.Listener, base: context.WithoutCancel(ctx),
 	}
 	if s.Log == nil {
@@ -85,8 +93,15 @@ func newServer(ctx context.Context, cfg config.Config, deps Deps, compose func(*
 			return nil, fmt.Errorf("cannot listen on %s: %w", cfg.Listen, err)
 		}
 	}
+	secure, err := newTLS(cfg, s.Log)
+	if err != nil {
+		return nil, errors.Join(err, s.listener.Close())
+	}
 	if s.Config.PublicURL == "" {
 		s.Config.PublicURL = baseURL(s.listener.Addr())
+		if secure != nil {
+			s.Config.PublicURL = "https" + strings.TrimPrefix(s.Config.PublicURL, "http")
+		}
 	}
 	s.Health.Ready("server", func() (string, string, bool) {
 		select {
@@ -105,6 +120,7 @@ func newServer(ctx context.Context, cfg config.Config, deps Deps, compose func(*
 	s.handler = obs.Middleware(s.root, s.Metrics, s.Log)
 	s.http = &http.Server{
 		Handler:           s.handler,
+		TLSConfig:         secure,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
@@ -152,7 +168,12 @@ func (s *Server) Start(ctx context.Context) error {
 		}
 	}
 	go func() {
-		err := s.http.Serve(s.listener)
+		var err error
+		if s.http.TLSConfig != nil {
+			err = s.http.ServeTLS(s.listener, "", "")
+		} else {
+			err = s.http.Serve(s.listener)
+		}
 		if errors.Is(err, http.ErrServerClosed) {
 			err = nil
 		}

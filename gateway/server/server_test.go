@@ -15,7 +15,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rouse-run/rouse/gateway/config"
-	"github.com/rouse-run/rouse/gateway/signing"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,11 +24,7 @@ func bare(t *testing.T) *Server {
 	t.Helper()
 	cfg := config.Dev()
 	cfg.Listen, cfg.DrainTimeout = "127.0.0.1:0", 2*time.Second
-	signer, err := signing.Derive([][]byte{make([]byte, 32)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := newServer(t.Context(), cfg, Deps{Release: "v0.0.0"}, func(s *Server) error { s.operational(signer); return nil })
+	s, err := newServer(t.Context(), cfg, Deps{Release: "v0.0.0"}, func(s *Server) error { s.operational(); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

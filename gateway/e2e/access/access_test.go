@@ -1,0 +1,499 @@
+package access
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lestrrat-go/jwx/v3/jwa"
+	"github.com/lestrrat-go/jwx/v3/jwk"
+	"github.com/lestrrat-go/jwx/v3/jwt"
+
+	"github.com/rouse-run/rouse/authhooks/devtoken"
+	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/server/servertest"
+)
+
+// bound is how long a test waits for what takes a moment.
+const bound = 20 * time.Second
+
+// answer is what came back.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (a answer) code() string {
+	var p struct{ Code string }
+	_ = json.Unmarshal([]byte(a.body), &p)
+	return p.Code
+}
+
+// do sends a request; headers come in pairs.
+func do(t *testing.T, client *http.Client, method, url, body string, header ...string) answer {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer{resp.StatusCode, resp.Header, string(raw)}
+}
+
+// must is do with the status that is wanted.
+func must(t *testing.T, status int, client *http.Client, method, url, body string, header ...string) answer {
+	t.Helper()
+	a := do(t, client, method, url, body, header...)
+	if a.status != status {
+		t.Fatalf("%s %s: %d, want %d: %s", method, url, a.status, status, a.body)
+	}
+	return a
+}
+
+func bearer(token string) []string { return []string{"Authorization", "Bearer " + token} }
+
+// provider is an identity provider.
+type provider struct {
+	*httptest.Server
+	key jwk.Key
+}
+
+func newProvider(t *testing.T) *provider {
+	t.Helper()
+	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &provider{}
+	if p.key, err = jwk.Import(raw); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.key.Set(jwk.KeyIDKey, "k1"); err != nil {
+		t.Fatal(err)
+	}
+	public, err := p.key.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/keys" {
+			_ = json.NewEncoder(w).Encode(map[string]any{"keys": []any{public}})
+			return
+		}
+		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": p.URL, "jwks_uri": p.URL + "/keys"})
+	}))
+	t.Cleanup(p.Close)
+	return p
+}
+
+// token is one that holds for d.
+func (p *provider) token(t *testing.T, subject string, d time.Duration, more ...any) string {
+	t.Helper()
+	b := jwt.NewBuilder().Issuer(p.URL).Audience([]string{"rouse"}).Subject(subject).IssuedAt(time.Now().Add(-time.Hour)).Expiration(time.Now().Add(d)).Claim("name", "Name of "+subject)
+	for i := 0; i < len(more); i += 2 {
+		b = b.Claim(fmt.Sprint(more[i]), more[i+1])
+	}
+	tok, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := jwt.Sign(tok, jwt.WithKey(jwa.ES256(), p.key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(signed)
+}
+
+func (p *provider) hook() config.AuthHook {
+	return config.AuthHook{JWT: &config.JWTHook{Issuer: p.URL, Audiences: []string{"rouse"}, AllowHTTP: true, Attributes: []string{"role"}}}
+}
+
+// tokenFile makes a file of one token each.
+func tokenFile(t *testing.T, who ...string) (file string, tokens map[string]string) {
+	t.Helper()
+	file, tokens = filepath.Join(t.TempDir(), "tokens.json"), map[string]string{}
+	for _, p := range who {
+		tokens[p] = devtoken.NewToken()
+		if err := devtoken.Add(file, devtoken.Entry{Principal: p, SHA256: devtoken.Hash(tokens[p])}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return file, tokens
+}
+
+// R24: a hook turns a request into a user, whose row is made on first sight;
+// three hooks beside each other.
+func TestPeopleOfThreeHooks(t *testing.T) {
+	t.Parallel()
+	file, tokens := tokenFile(t, "user:ada")
+	idp := newProvider(t)
+	legacy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var q struct{ Headers http.Header }
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+			t.Error(err)
+		}
+		switch q.Headers.Get("Cookie") {
+		case "session=eve":
+			_, _ = io.WriteString(w, `{"verdict":"allow","principal":{"kind":"user","id":"eve","profile":{"display_name":"Eve","email":"eve@example.com"}},"cache_for_ms":60000}`)
+		case "session=down":
+			w.WriteHeader(http.StatusInternalServerError)
+		case "session=over":
+			_, _ = io.WriteString(w, `{"verdict":"deny"}`)
+		default:
+			_, _ = io.WriteString(w, `{"verdict":"no_opinion"}`)
+		}
+	}))
+	t.Cleanup(legacy.Close)
+	gw := servertest.Start(t, servertest.Options{Configure: func(c *config.Config) {
+		c.Insecure, c.TokensFile = false, file
+		c.Auth.Hooks = []config.AuthHook{idp.hook(), {HTTP: &config.HTTPHook{URL: legacy.URL, Headers: []string{"Cookie"}}}}
+	}})
+	pool := gw.DB.Pool(t)
+	rows := func() (n int) {
+		t.Helper()
+		if err := pool.QueryRow(t.Context(), `select count(*) from rouse.users`).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	seen := rows()
+	list := gw.URL + "/_electric/entities"
+	for _, tc := range []struct {
+		name   string
+		header []string
+		status int
+		code   string
+		user   string
+		shown  string
+	}{
+		{"nothing", nil, 401, "UNAUTHORIZED", "", ""},
+		{"an unknown token of ours", bearer(devtoken.NewToken()), 401, "UNAUTHENTICATED", "", ""},
+		{"a token nobody knows", bearer("opaque"), 401, "UNAUTHORIZED", "", ""},
+		{"an expired JWT", bearer(idp.token(t, "kyle", -time.Minute)), 401, "UNAUTHENTICATED", "", ""},
+		{"a JWT with a flipped bit", bearer(idp.token(t, "kyle", time.Hour) + "A"), 401, "UNAUTHENTICATED", "", ""},
+		{"another issuer's JWT", bearer(newProvider(t).token(t, "kyle", time.Hour)), 401, "UNAUTHORIZED", "", ""},
+		{"a session that is over", []string{"Cookie", "session=over"}, 401, "UNAUTHENTICATED", "", ""},
+		{"an endpoint that fails", []string{"Cookie", "session=down"}, 503, "AUTH_UNAVAILABLE", "", ""},
+		{"token", bearer(tokens["user:ada"]), 200, "", "ada", ""},
+		{"token again", bearer(tokens["user:ada"]), 200, "", "ada", ""},
+		{"JWT", bearer(idp.token(t, "kyle", time.Hour)), 200, "", "kyle", "Name of kyle"},
+		{"session", []string{"Cookie", "session=eve"}, 200, "", "eve", "Eve"},
+		{"token beside a session: the first hook decides", append(bearer(tokens["user:ada"]), "Cookie", "session=over"), 200, "", "ada", ""},
+	} {
+		a := do(t, plain(t), "GET", list, "", tc.header...)
+		if a.status != tc.status || a.code() != tc.code {
+			t.Errorf("%s: %d %s", tc.name, a.status, a.body)
+			continue
+		}
+		if tc.user == "" {
+			if n := rows(); n != seen {
+				t.Errorf("%s: it made a row", tc.name)
+			}
+			continue
+		}
+		var shown string
+		if err := pool.QueryRow(t.Context(), `select coalesce(display_name, '') from rouse.users where id = $1`, tc.user).Scan(&shown); err != nil || shown != tc.shown {
+			t.Errorf("%s: the row says %q: %v", tc.name, shown, err)
+		}
+		seen = rows()
+	}
+	if seen != 3 {
+		t.Errorf("%d rows for three people", seen)
+	}
+
+	// A revoked token counts for nothing from the next request on.
+	if _, err := devtoken.Remove(file, func(e devtoken.Entry) bool { return e.Principal == "user:ada" }); err != nil {
+		t.Fatal(err)
+	}
+	if a := do(t, plain(t), "GET", list, "", bearer(tokens["user:ada"])...); a.code() != "UNAUTHENTICATED" {
+		t.Errorf("a revoked token: %d %s", a.status, a.body)
+	}
+	must(t, 200, plain(t), "GET", list, "", bearer(idp.token(t, "kyle", time.Hour))...)
+}
+
+const policy = `package rouse
+
+# Only operators take things away.
+decision := "deny" if { input.resource.kind == "route"; input.verb == "DELETE"; input.principal.attributes.role != "operator" }
+
+# Auditors read every entity.
+decision := "allow" if { input.resource.kind == "entity"; input.verb == "read"; input.principal.attributes.role == "auditor" }
+`
+
+func TestAPolicyTakesAwayAndMayGrant(t *testing.T) {
+	t.Parallel()
+	idp := newProvider(t)
+	file := filepath.Join(t.TempDir(), "policy.rego")
+	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, grants := range []bool{false, true} {
+		gw := servertest.Start(t, servertest.Options{Configure: func(c *config.Config) {
+			c.Insecure, c.TypeSpawn = false, "all"
+			c.Auth.Hooks = []config.AuthHook{idp.hook()}
+			c.Auth.Authorizers = []config.Authorizer{{OPA: &config.OPAAuthorizer{Policy: file, Deadline: 5 * time.Second}}}
+			c.Auth.AuthorizersMayGrant = grants
+		}})
+		client := plain(t)
+		as := func(who, role string) []string { return bearer(idp.token(t, who, time.Hour, "role", role)) }
+		kyle := as("kyle", "author")
+		must(t, 201, client, "POST", gw.URL+"/_electric/entity-types", `{"name":"chat","description":"x"}`, kyle...)
+		must(t, 201, client, "PUT", gw.URL+"/_electric/entities/chat/1", `{}`, kyle...)
+		must(t, 200, client, "GET", gw.URL+"/_electric/entities/chat/1", "", kyle...)
+		must(t, 401, client, "GET", gw.URL+"/_electric/entities/chat/1", "", as("eve", "author")...)
+		must(t, 401, client, "GET", gw.URL+"/chat/1/main", "", as("eve", "author")...)
+
+		want := 401
+		if grants {
+			want = 200
+		}
+		must(t, want, client, "GET", gw.URL+"/_electric/entities/chat/1", "", as("otto", "auditor")...)
+		must(t, want, client, "GET", gw.URL+"/chat/1/main", "", as("otto", "auditor")...)
+		must(t, 401, client, "POST", gw.URL+"/_electric/entities/chat/1/signal", `{"signal":"SIGSTOP"}`, as("otto", "auditor")...)
+
+		// The owner himself may not.
+		if a := must(t, 403, client, "DELETE", gw.URL+"/_electric/entities/chat/1", "", kyle...); a.code() != "FORBIDDEN" {
+			t.Error(a.body)
+		}
+		must(t, 200, client, "DELETE", gw.URL+"/_electric/entities/chat/1", "", as("kyle", "operator")...)
+		must(t, 201, client, "PUT", gw.URL+"/notes", `[1]`, append(kyle, "Content-Type", "application/json")...)
+		must(t, 403, client, "DELETE", gw.URL+"/notes", "", kyle...)
+		must(t, 204, client, "DELETE", gw.URL+"/notes", "", as("kyle", "operator")...)
+	}
+}
+
+func TestWhoSendsTooMuchIsTold(t *testing.T) {
+	t.Parallel()
+	file, tokens := tokenFile(t, "user:kyle", "user:ada", "system:framework")
+	gw := servertest.Start(t, servertest.Options{Configure: func(c *config.Config) {
+		c.Insecure, c.TokensFile = false, file
+		c.Auth.RatePerSecond, c.Auth.RateBurst = 0.01, 5
+	}})
+	var refused answer
+	for n := range 6 {
+		if a := do(t, plain(t), "GET", gw.URL+"/_electric/runners", "", bearer(tokens["user:kyle"])...); n < 5 && a.status != 200 {
+			t.Fatalf("request %d: %d %s", n, a.status, a.body)
+		} else if n == 5 {
+			refused = a
+		}
+	}
+	if refused.status != 429 || refused.code() != "RATE_LIMITED" || refused.header.Get("Retry-After") == "" || refused.header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("%d %v %s", refused.status, refused.header, refused.body)
+	}
+	// All ways in are one; others are not held up, nor is the system.
+	for _, path := range []string{"/any/stream", "/__ds/subscriptions/x", "/_electric/entities"} {
+		if a := do(t, plain(t), "GET", gw.URL+path, "", bearer(tokens["user:kyle"])...); a.status != 429 {
+			t.Errorf("%s: %d", path, a.status)
+		}
+	}
+	must(t, 200, plain(t), "GET", gw.URL+"/_electric/runners", "", bearer(tokens["user:ada"])...)
+	for range 10 {
+		must(t, 200, plain(t), "GET", gw.URL+"/_electric/runners", "", bearer(tokens["system:framework"])...)
+	}
+}
+
+// authority signs certificates.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	dir  string
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{dir: t.TempDir()}
+	var err error
+	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, a.key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (a *authority) pool() *x509.CertPool {
+	p := x509.NewCertPool()
+	p.AddCert(a.cert)
+	return p
+}
+
+func (a *authority) file(t *testing.T) string {
+	t.Helper()
+	return write(t, filepath.Join(a.dir, "ca.pem"), "CERTIFICATE", a.cert.Raw)
+}
+
+func write(t *testing.T, path, kind string, der []byte) string {
+	t.Helper()
+	if err := os.WriteFile(path+".new", pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// issue makes a certificate, and writes it and its key to name.pem, name.key.
+func (a *authority) issue(t *testing.T, name string, serial int64) (tls.Certificate, string, string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, c, a.cert, key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
+		write(t, filepath.Join(a.dir, name+".pem"), "CERTIFICATE", der), write(t, filepath.Join(a.dir, name+".key"), "PRIVATE KEY", raw)
+}
+
+// plain is a client of http.
+func plain(t *testing.T) *http.Client {
+	t.Helper()
+	tr := &http.Transport{}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+func client(t *testing.T, a *authority, certs ...tls.Certificate) *http.Client {
+	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: a.pool(), Certificates: certs}, ForceAttemptHTTP2: true}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+func TestClientCertificates(t *testing.T) {
+	t.Parallel()
+	ca, other := newAuthority(t), newAuthority(t)
+	_, cert, key := ca.issue(t, "gateway", 2)
+	gw := servertest.Start(t, servertest.Options{Configure: func(c *config.Config) {
+		c.Insecure, c.TLSCert, c.TLSKey, c.TLSClientCA = false, cert, key, ca.file(t)
+		c.Auth.Hooks = []config.AuthHook{{MTLS: &config.MTLSHook{Rules: []config.MTLSRule{{From: "cn", Prefix: "person-", Kind: "user"}}}}}
+	}})
+	if !strings.HasPrefix(gw.URL, "https://") {
+		t.Fatalf("the public URL is %s", gw.URL)
+	}
+	kyle, _, _ := ca.issue(t, "person-kyle", 3)
+	machine, _, _ := ca.issue(t, "machine", 4)
+	list := gw.URL + "/_electric/runners"
+	mine := client(t, ca, kyle)
+	must(t, 201, mine, "POST", list, `{"id":"mac","label":"Mac"}`)
+	if a := must(t, 200, mine, "GET", list, ""); !strings.Contains(a.body, "/principal/user%3Akyle") {
+		t.Error(a.body)
+	}
+	must(t, 401, client(t, ca), "GET", list, "")
+	must(t, 401, client(t, ca, machine), "GET", list, "")
+	must(t, 200, client(t, ca), "GET", gw.URL+"/livez", "")
+	// A header cannot play a certificate.
+	must(t, 401, client(t, ca), "GET", list, "", "X-Client-Cert", "person-kyle", "Electric-Principal", "user:kyle")
+	forged, _, _ := other.issue(t, "person-kyle", 3)
+	r, err := http.NewRequestWithContext(t.Context(), "GET", list, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := client(t, ca, forged).Do(r); err == nil {
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusUnauthorized { // a client may keep a certificate to itself that was not asked for
+			t.Errorf("another authority's certificate: %d", resp.StatusCode)
+		}
+	}
+
+	// What is live works over HTTP/2 too.
+	must(t, 201, mine, "PUT", gw.URL+"/notes", `[{"n":1}]`, "Content-Type", "application/json")
+	if r, err = http.NewRequestWithContext(t.Context(), "GET", gw.URL+"/notes?offset=-1&live=sse", nil); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := mine.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.ProtoMajor != 2 {
+		t.Errorf("it is %s", resp.Proto)
+	}
+	must(t, 204, mine, "POST", gw.URL+"/notes", `[{"n":2}]`, "Content-Type", "application/json")
+	var got strings.Builder
+	buf := make([]byte, 1<<10)
+	for !strings.Contains(got.String(), `"n":2`) {
+		n, err := resp.Body.Read(buf)
+		got.Write(buf[:n])
+		if err != nil {
+			t.Fatalf("%v after %q", err, got.String())
+		}
+	}
+}
+
+func TestCertificatesAreReplacedWithoutARestart(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	_, cert, key := ca.issue(t, "gateway", 100)
+	gw := servertest.Start(t, servertest.Options{Configure: func(c *config.Config) { c.TLSCert, c.TLSKey = cert, key }})
+	serial := func() int64 {
+		t.Helper()
+		conn, err := (&tls.Dialer{Config: &tls.Config{RootCAs: ca.pool()}}).DialContext(t.Context(), "tcp", gw.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+	}
+	if n := serial(); n != 100 {
+		t.Fatal(n)
+	}
+	// Half of a change is no change.
+	if err := os.WriteFile(key, []byte("rubbish"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(1500 * time.Millisecond); time.Now().Before(until); {
+		if n := serial(); n != 100 {
+			t.Fatal(n)
+		}
+	}
+	ca.issue(t, "gateway", 101)
+	for deadline := time.Now().Add(bound); serial() != 101; {
+		if time.Now().After(deadline) {
+			t.Fatal("the new certificate is not served")
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rouse-run/rouse/authhooks/devtoken"
+	httphook "github.com/rouse-run/rouse/authhooks/http"
+	"github.com/rouse-run/rouse/authhooks/jwt"
+	"github.com/rouse-run/rouse/authhooks/mtls"
+	"github.com/rouse-run/rouse/authhooks/opa"
+	"github.com/rouse-run/rouse/gateway/auth"
+	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/obs"
+	"github.com/rouse-run/rouse/gateway/store"
+	"github.com/rouse-run/rouse/plugins/contract"
+)
+
+// authChain is who may ask, and for what: hooks from the configuration; without any, `serve` denies everybody.
+func (s *Server) authChain(db *store.Store) (*auth.Chain, error) {
+	a := s.Config.Auth
+	set := auth.Config{Insecure: s.Config.Insecure, Near: auth.NewNear(s.Config.PublicURL, s.Config.Listen, s.Config.InsecureAnywhere),
+		Users: db, Log: s.Log, Timeout: a.Timeout, MaxCache: a.CacheMax, Limit: auth.Limit{PerSecond: a.RatePerSecond, Burst: a.RateBurst},
+		Policy: auth.Policy{MayGrant: a.AuthorizersMayGrant, DenyByDefault: a.DenyByDefault}}
+	hooks := a.Hooks
+	if s.Config.TokensFile != "" {
+		hooks = append([]config.AuthHook{{Tokens: &config.TokensHook{File: s.Config.TokensFile}}}, hooks...)
+	}
+	for i, h := range hooks {
+		hook, err := s.authHook(h, i == len(hooks)-1)
+		if err != nil {
+			return nil, fmt.Errorf("auth hook %d (%s): %w", i+1, hookKind(h), err)
+		}
+		set.Hooks = append(set.Hooks, hook)
+	}
+	for i, h := range a.Authorizers {
+		by, err := s.authorizer(h)
+		if err != nil {
+			return nil, fmt.Errorf("authorizer %d: %w", i+1, err)
+		}
+		set.Authorizers = append(set.Authorizers, by)
+	}
+	return auth.New(set), nil
+}
+
+// hookKind names a hook in complaints.
+func hookKind(h config.AuthHook) string {
+	switch {
+	case h.Tokens != nil:
+		return "tokens"
+	case h.JWT != nil:
+		return "jwt"
+	case h.MTLS != nil:
+		return "mtls"
+	case h.HTTP != nil:
+		return "http"
+	}
+	return "plugin"
+}
+
+// closing ends a hook with the gateway.
+func (s *Server) closing(name string, end func()) {
+	s.add(part{name: name, stop: func(context.Context) error { end(); return nil }})
+}
+
+// authHook makes one hook. The last one has nobody to pass what it does not know on to.
+func (s *Server) authHook(h config.AuthHook, last bool) (contract.AuthHook, error) {
+	switch {
+	case h.Tokens != nil:
+		return devtoken.Open(h.Tokens.File, devtoken.Options{PassUnknown: !last})
+	case h.JWT != nil:
+		c := h.JWT
+		hook, err := jwt.New(s.base, jwt.Options{Issuer: c.Issuer, Audiences: c.Audiences, KeysURL: c.KeysURL, KeysFile: c.KeysFile,
+			Algorithms: c.Algorithms, Skew: c.Skew, Kind: c.Kind, Claim: c.Claim, Prefix: c.Prefix, Require: c.Require, Attributes: c.Attributes,
+			CacheFor: c.CacheFor, Refresh: c.Refresh, MaxStale: c.MaxStale, AllowHTTP: c.AllowHTTP})
+		if err == nil {
+			s.closing("jwt", hook.Close)
+		}
+		return hook, err
+	case h.MTLS != nil:
+		rules := make([]mtls.Rule, len(h.MTLS.Rules))
+		for i, r := range h.MTLS.Rules {
+			rules[i] = mtls.Rule(r)
+		}
+		return mtls.New(rules, nil)
+	case h.HTTP != nil:
+		return s.httpHook(h.HTTP)
+	}
+	return s.pluggedHook(h.Plugin)
+}
+
+func (s *Server) httpHook(c *config.HTTPHook) (*httphook.Hook, error) {
+	hook, err := httphook.New(httphook.Options{Name: c.Name, URL: c.URL, Headers: c.Headers, Secret: c.Secret.Reveal(), Timeout: c.Timeout, AllowHTTP: c.AllowHTTP})
+	if err == nil {
+		s.closing("http auth", hook.Close)
+	}
+	return hook, err
+}
+
+// authorizer makes one authorizer.
+func (s *Server) authorizer(h config.Authorizer) (contract.Authorizer, error) {
+	switch {
+	case h.OPA != nil:
+		c := h.OPA
+		by, err := opa.New(s.base, opa.Options{Policy: c.Policy, Query: c.Query, Deadline: c.Deadline, CacheFor: c.CacheFor, Decisions: c.LogDecisions, Log: s.Log})
+		if err == nil {
+			s.closing("opa", by.Close)
+			s.Health.Note(func() []obs.Reason {
+				if why := by.Broken(); why != "" {
+					return []obs.Reason{{Check: "opa", Code: "POLICY_BROKEN", Detail: "the policy's files changed and cannot be used; the ones before them are"}}
+				}
+				return nil
+			})
+		}
+		return by, err
+	case h.HTTP != nil:
+		return s.httpHook(h.HTTP)
+	}
+	return s.pluggedAuthorizer(h.Plugin)
+}
+
+// pluggedHook is the plugin of a name, as an auth hook.
+func (s *Server) pluggedHook(name string) (contract.AuthHook, error) {
+	hook, err := s.plugins.AuthHook(name)
+	if err != nil {
+		return nil, err
+	}
+	return hook, nil
+}
+
+// pluggedAuthorizer is the plugin of a name, as an authorizer.
+func (s *Server) pluggedAuthorizer(name string) (contract.Authorizer, error) {
+	hook, err := s.plugins.AuthHook(name)
+	if err != nil {
+		return nil, err
+	}
+	return hook, nil
+}
