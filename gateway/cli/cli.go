@@ -20,6 +20,9 @@ type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Environ  []string // KEY=value
+	// Self is the command line with which this process's binary is rouse again and serves a built-in transport, but for
+	// its name; empty where it is another one, as a test's: then they run in this process.
+	Self []string
 }
 
 // root is the command line. Each command has a file of its own.
@@ -36,6 +39,8 @@ type root struct {
 	Subscription subscriptionCmd `cmd:"" help:"Subscriptions: be woken for streams by name or pattern."`
 	Service      serviceCmd      `cmd:"" help:"Services: scopes with their own streams, entities and runners."`
 	Doctor       doctorCmd       `cmd:"" help:"Check whether a database is fit for a gateway."`
+	Plugin       pluginCmd       `cmd:"" help:"Plugins: list, check, print logs, write a new one, test one."`
+	PluginServe  pluginServeCmd  `cmd:"" hidden:"" name:"plugin-serve"`
 	Keys         keysCmd         `cmd:"" help:"Make the key ring of claim and write tokens."`
 	Token        tokenCmd        `cmd:"" help:"Make the tokens that users show to a gateway."`
 	OpenAPI      openapiCmd      `cmd:"" name:"openapi" help:"Print the description of the HTTP API."`

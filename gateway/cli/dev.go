@@ -107,7 +107,7 @@ func (c *devCmd) Run(r *run) (err error) {
 
 	r.step("Gateway")
 	log := obs.NewLogger(r.io.Err, cfg.LogLevel, cfg.LogFormat)
-	err = serve(ctx, cfg, log, l, pg.Failed(), func(s *server.Server) {
+	err = serve(ctx, cfg, log, l, r.io.Self, pg.Failed(), func(s *server.Server) {
 		fmt.Fprintf(r.io.Out, `
   Rouse %s is up (%v).
 

@@ -60,7 +60,7 @@ func (c *serveCmd) Run(r *run) error {
 	if err != nil {
 		return err
 	}
-	return serve(ctx, cfg, log, l, nil, func(s *server.Server) {
+	return serve(ctx, cfg, log, l, r.io.Self, nil, func(s *server.Server) {
 		log.Info("listening", "addr", s.Addr().String(), "public_url", s.URL(), "release", Release())
 	})
 }
@@ -79,13 +79,13 @@ func untilSignalled(ctx context.Context) (context.Context, func()) {
 	return ctx, restore
 }
 
-// serve runs a gateway on l, which it closes, until ctx ends or something below it fails, and drains it. ready is called once it listens;
+// serve runs a gateway on l, which it closes, with this binary as self for its plugins, until ctx ends or something below it fails, and drains it. ready is called once it listens;
 // broken, if not nil, is closed when the database is gone for good.
-func serve(ctx context.Context, cfg config.Config, log *slog.Logger, l net.Listener, broken <-chan struct{}, ready func(*server.Server)) error {
+func serve(ctx context.Context, cfg config.Config, log *slog.Logger, l net.Listener, self []string, broken <-chan struct{}, ready func(*server.Server)) error {
 	defer holdHeapFloor()()
 	// What the gateway does must not end with the signal, but with the drain.
 	work := context.WithoutCancel(ctx)
-	s, err := server.New(work, cfg, server.Deps{Log: log, Release: Release(), Listener: l})
+	s, err := server.New(work, cfg, server.Deps{Log: log, Release: Release(), Listener: l, SelfArgs: self})
 	if err != nil {
 		return err
 	}

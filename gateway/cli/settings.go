@@ -13,6 +13,7 @@ import (
 	"github.com/rouse-run/rouse/authhooks/devtoken"
 	"github.com/rouse-run/rouse/gateway/claims"
 	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/pluginhost"
 	"github.com/rouse-run/rouse/gateway/problem"
 )
 
@@ -119,6 +120,11 @@ func checkFiles(c config.Config) error {
 			err = errors.New(p.Public) // its code is for the wire
 		}
 		return failf(ExitUsage, "the key ring cannot be read: %w", err)
+	}
+	if c.PluginsFile != "" {
+		if _, err := pluginhost.Load(c.PluginsFile); err != nil {
+			return failf(ExitUsage, "plugins_file (ROUSE_PLUGINS_FILE): %w", err)
+		}
 	}
 	return checkTokens(c)
 }

@@ -94,12 +94,7 @@ func (s *slot) launch(ctx context.Context, spec Spec) *child {
 				return nil, err
 			}
 		}
-		args := append([]string{s.name}, spec.Args...)
-		if spec.Builtin != "" {
-			args = append(append([]string(nil), s.deps.selfArgs...), spec.Builtin)
-		}
-		return start(ctx, launch{kind: s.kind, spec: spec, img: img, args: args, env: spec.environment(s.deps.hostEnv), dir: s.deps.dir,
-			starter: s.deps.starter, out: s.out, timeout: s.deps.timeout, versions: wire.Sets(nil, nil)})
+		return s.start(ctx, spec, img)
 	}
 	go func() {
 		defer func() {
@@ -110,6 +105,16 @@ func (s *slot) launch(ctx context.Context, spec Spec) *child {
 		c.run(ctx)
 	}()
 	return c
+}
+
+// start starts one process.
+func (s *slot) start(ctx context.Context, spec Spec, img *image) (*instance, error) {
+	args := append([]string{s.name}, spec.Args...)
+	if spec.Builtin != "" {
+		args = append(append([]string(nil), s.deps.selfArgs...), spec.Builtin)
+	}
+	return start(ctx, launch{kind: s.kind, spec: spec, img: img, args: args, env: spec.environment(s.deps.hostEnv), dir: s.deps.dir,
+		starter: s.deps.starter, out: s.out, timeout: s.deps.timeout, versions: wire.Sets(nil, nil)})
 }
 
 func (s *slot) image(spec Spec) (*image, error) {
