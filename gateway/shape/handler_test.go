@@ -153,7 +153,7 @@ func TestSnapshotsTakeTurns(t *testing.T) {
 // follows; whoever wants to follow is told to fetch another, not too soon.
 func TestWithoutASession(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, many{rows: 1}, false, func(c *Config) { c.LongPollTimeout = 200 * time.Millisecond })
+	r := newRig(t, many{rows: 1}, false, func(c *Config) { c.LongPollTimeout, c.SessionWait = 200*time.Millisecond, time.Second })
 	res, body, err := r.get(t, "table=users&offset=-1")
 	if err != nil || res.StatusCode != 200 || !strings.Contains(body, `"insert"`) {
 		t.Fatalf("%v %+v %s", err, res, body)
