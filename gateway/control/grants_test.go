@@ -33,6 +33,12 @@ func TestWhoMayDoWhatToAnEntity(t *testing.T) {
 		{"write", "POST", "/send", `{"payload":1}`, 200},
 		{"write", "POST", "/tags/k", `{"value":"v"}`, 200},
 		{"write", "DELETE", "/tags/k", "", 200},
+		{"write", "PATCH", "/inbox/m", `{"mode":"queued"}`, 200},
+		{"write", "DELETE", "/inbox/m", "", 200},
+		{"write", "POST", "/collections/notes", `{"operation":"insert","value":1}`, 201},
+		{"fork", "POST", "/fork", "", 201},
+		{"schedule", "PUT", "/schedules/s", `{"scheduleType":"cron","expression":"0 3 * * *","payload":1}`, 200},
+		{"schedule", "DELETE", "/schedules/s", "", 200},
 		{"signal", "POST", "/signal", `{"signal":"SIGHUP"}`, 200},
 		{"spawn", "PUT", "/_electric/entities/chat/child-%s", `{"parent":"%s"}`, 201},
 		{"manage", "GET", "/grants", "", 200},
@@ -349,5 +355,45 @@ func TestPrincipalsAreEntities(t *testing.T) {
 	}
 	if got := r.ids(kyle, "/_electric/entities?type=principal"); got != "[user%3Akyle]" {
 		t.Errorf("listed: %s", got)
+	}
+}
+
+// What is granted in one service says nothing about another, where things may
+// have the same names; files and forks stay where they are made.
+func TestGrantsStayInTheirService(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, func(c *Config) { c.OpenTypes = false })
+	r.must(201, "system:framework", "POST", "/_electric/services", `{"name":"other"}`)
+	for _, q := range []string{"", "?service=other"} {
+		r.must(201, kyle, "POST", "/_electric/entity-types"+q, `{"name":"chat","description":""}`)
+		r.must(201, kyle, "PUT", "/_electric/entities/chat/p"+q, "")
+		r.must(201, kyle, "PUT", "/_electric/entities/chat/c"+q, `{"parent":"/chat/p"}`)
+	}
+	r.grant(kyle, "/chat/p", granted("principal", "user:mallory", "manage", `,"propagation":"descendants"`))
+	r.must(201, kyle, "POST", "/_electric/entity-types/chat/grants", granted("principal", "user:mallory", "spawn", ""))
+	file := r.attach(kyle, "/chat/p", "x", "", []byte("here"))
+	for _, tc := range []struct{ method, path, body string }{
+		{"GET", "/_electric/entities/chat/p", ""}, {"GET", "/_electric/entities/chat/c", ""}, {"POST", "/_electric/entities/chat/c/send", `{"payload":1}`},
+		{"GET", "/_electric/entities/chat/p/grants", ""}, {"POST", "/_electric/entities/chat/p/fork", `{"instance_id":"f"}`}, {"GET", "/_electric/entity-types/chat", ""},
+		{"PUT", "/_electric/entities/chat/m", ""}, {"POST", "/_electric/entities/chat/p/inbox/k", `{}`},
+	} {
+		if tc.method == "POST" && strings.Contains(tc.path, "inbox") {
+			tc.method, tc.body = "PATCH", `{"mode":"queued"}`
+		}
+		if a := r.as(mallory, tc.method, tc.path, tc.body); a.status >= 400 {
+			t.Errorf("%s %s: %d %s", tc.method, tc.path, a.status, a.body)
+		}
+		r.refused(401, "UNAUTHORIZED", mallory, tc.method, tc.path+"?service=other", tc.body)
+	}
+	if got := r.ids(mallory, "/_electric/entities?service=other"); got != "[]" {
+		t.Errorf("listed there: %s", got)
+	}
+	r.refused(404, "NOT_FOUND", kyle, "GET", "/_electric/entities/chat/p/attachments/"+file+"?service=other", "")
+	if n := r.count(`select count(*) from rouse.entities where service_id <> 1`); n != 2 {
+		t.Errorf("%d entities there", n)
+	}
+	r.must(201, kyle, "POST", "/_electric/entities/chat/p/fork?service=other", `{"instance_id":"f"}`)
+	if n := r.count(`select count(*) from rouse.entities e join rouse.streams s on s.service_id = e.service_id and s.path = substr(e.url, 2) || '/main' where e.service_id <> 1`); n != 4 {
+		t.Errorf("%d entities there after a fork", n)
 	}
 }
