@@ -125,7 +125,10 @@ func TestReceiversThatDie(t *testing.T) {
 	}
 	r.turn(200, "", "h", "callback", again, again.CallbackToken, nil)
 	next := hook.post()
-	if next.WakeID == first.WakeID || next.Generation != 2 || next.TriggerHow != "lease_expired" {
+	for next.WakeID == first.WakeID { // told once more before the call back
+		next = hook.post()
+	}
+	if next.Generation != 2 || next.TriggerHow != "lease_expired" {
 		t.Errorf("%s", next.body)
 	}
 	if status := one[string](r, `select status || ' ' || error from rouse.consumer_claims where epoch = 1`); status != "expired The lease ended without a release." {
