@@ -3,6 +3,8 @@
 -- A fork (p_fork_path) reads its source up to p_fork_offset (null = its tail)
 -- plus the first p_fork_sub bytes (JSON: messages) of the append after it; type,
 -- and time-to-live or expiry, are the source's unless given.
+-- Subscriptions that watch the name are linked in the same transaction; what the
+-- stream is made with is new to them.
 --
 -- Outcomes: created | exists | conflict (other configuration) | gone (deleted,
 -- but forks still read it) | guarded (a stream of the control plane) |
