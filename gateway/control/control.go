@@ -166,6 +166,7 @@ func New(ctx context.Context, cfg Config) *Control {
 	c.registerServices()
 	c.registerPlugins()
 	c.describeStreams()
+	c.describeShapes()
 	c.describeSubscriptions()
 	describeJSON(c.api.OpenAPI().Components.Schemas)
 	return c
