@@ -10,6 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/rouse-run/rouse/gateway/auth"
 	"github.com/rouse-run/rouse/gateway/observation"
 	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/store"
@@ -130,6 +131,9 @@ func (c *Control) registerWake(ctx context.Context, in *observerInput) (*noConte
 	if len(details) > 0 {
 		return nil, invalidFields(details...)
 	}
+	if err := c.mayObserve(ctx, &q); err != nil {
+		return nil, err
+	}
 	outcome, err := c.cfg.Store.ObserveRegister(ctx, q)
 	if err != nil {
 		return nil, err
@@ -155,7 +159,10 @@ func (c *Control) unregisterWake(ctx context.Context, in *unregisterInput) (*noC
 	if len(details) > 0 {
 		return nil, invalidFields(details...)
 	}
-	outcome, err := c.cfg.Store.ObserveUnregister(ctx, who.service, who.principal(), who.trusted(), b.SubscriberURL, b.SourceURL, b.ManifestKey)
+	if err := c.maySubscribe(ctx, b.SubscriberURL); err != nil {
+		return nil, err
+	}
+	outcome, err := c.cfg.Store.ObserveUnregister(ctx, who.service, who.principal(), true, b.SubscriberURL, b.SourceURL, b.ManifestKey)
 	if err != nil {
 		return nil, err
 	}
@@ -180,9 +187,45 @@ func (c *Control) mayWake(ctx context.Context, q *store.ObserverRequest) error {
 	if q == nil {
 		return nil
 	}
+	if err := c.maySubscribe(ctx, q.Subscriber); err != nil {
+		return err
+	}
+	q.Checked = true
 	outcome, err := c.cfg.Store.ObserveMay(ctx, *q)
 	if err == nil && outcome != "ok" {
 		err = observerRefusal(outcome)
+	}
+	return err
+}
+
+// ref reads an entity's url.
+func ref(url string) *EntityRef {
+	if p, err := auth.Parse(url); err == nil && url == p.URL() {
+		return &EntityRef{Type: principalType, ID: p.Key()}
+	}
+	typ, id, _ := strings.Cut(strings.TrimPrefix(url, "/"), "/")
+	return &EntityRef{Type: typ, ID: id}
+}
+
+// maySubscribe refuses unless the caller may write an entity.
+func (c *Control) maySubscribe(ctx context.Context, url string) error {
+	_, err := c.entityFor(ctx, ref(url), mayWrite)
+	return err
+}
+
+// mayObserve refuses unless the caller may write the subscriber and, if the
+// source is an entity, read that. What is not there yet is looked at when it is.
+func (c *Control) mayObserve(ctx context.Context, q *store.ObserverRequest) error {
+	if err := c.maySubscribe(ctx, q.Subscriber); err != nil {
+		return err
+	}
+	q.Checked = true
+	if strings.HasPrefix(q.Source, "/_") || strings.Count(q.Source, "/") < 2 {
+		return nil
+	}
+	_, err := c.entityFor(ctx, ref(strings.TrimSuffix(q.Source, "/main")), mayRead)
+	if code := problem.CodeOf(err); code == problem.NotFound || code == problem.UnknownEntityType {
+		return nil
 	}
 	return err
 }

@@ -152,12 +152,17 @@ func (c *Control) deleteSchedule(ctx context.Context, in *scheduleRefInput) (*ro
 // out.
 func (c *Control) writeManifest(ctx context.Context, in *EntityRef, permission, operation, key string, value any, target string) (*rowOutput, error) {
 	who := from(ctx)
-	if why := storable(in.url()); why != "" {
-		return nil, problem.Newf(problem.InvalidPath, "The path %s.", why)
+	if _, err := c.entityFor(ctx, in, permission); err != nil {
+		return nil, err
+	}
+	if target != "" {
+		if err := c.maySubscribe(ctx, target); err != nil {
+			return nil, err
+		}
 	}
 	out := &rowOutput{}
 	out.Body.TxID = uuid.NewString()
-	outcome, err := c.cfg.Store.ScheduleWrite(ctx, store.ManifestWrite{Service: who.service, Principal: who.principal(), Trusted: who.trusted(),
+	outcome, err := c.cfg.Store.ScheduleWrite(ctx, store.ManifestWrite{Service: who.service, Principal: who.principal(), Trusted: true,
 		URL: in.url(), Permission: permission, Key: key, Row: stateRow(operation, out.Body.TxID, "manifest", key, value),
 		Removed: operation == "delete", Target: target})
 	if err != nil {

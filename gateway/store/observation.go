@@ -22,15 +22,18 @@ type ObserverRequest struct {
 	ManifestKey     string // or empty
 	// Expression and Timezone of a cron stream that is the source, or empty.
 	Expression, Timezone string
+	// Checked: the caller has found the rights on the subscriber, and on the source
+	// if that is an entity, sufficient.
+	Checked bool
 }
 
 // ObserveRegister registers what an entity is woken by: ok, not_found,
 // forbidden, not_running or source_forbidden.
 func (s *Store) ObserveRegister(ctx context.Context, r ObserverRequest) (outcome string, err error) {
 	err = s.row(ctx, func(row pgx.Row) error { return row.Scan(&outcome) },
-		`select rouse.observe_register($1, $2::text, $3, $4::text, $5::text, $6::text, $7, $8, $9, $10::text, $11::text, $12::text)`,
+		`select rouse.observe_register($1, $2::text, $3, $4::text, $5::text, $6::text, $7, $8, $9, $10::text, $11::text, $12::text, $13)`,
 		r.Service, r.Principal, r.Trusted, r.Subscriber, r.Source, r.Condition, r.DebounceMS, r.TimeoutMS, r.IncludeResponse,
-		textArg(r.ManifestKey), textArg(r.Expression), textArg(r.Timezone))
+		textArg(r.ManifestKey), textArg(r.Expression), textArg(r.Timezone), r.Checked)
 	return outcome, err
 }
 
@@ -38,7 +41,8 @@ func (s *Store) ObserveRegister(ctx context.Context, r ObserverRequest) (outcome
 // outcomes.
 func (s *Store) ObserveMay(ctx context.Context, r ObserverRequest) (outcome string, err error) {
 	err = s.row(ctx, func(row pgx.Row) error { return row.Scan(&outcome) },
-		`select rouse.observe_may($1, $2::text, $3, $4::text, $5::text)`, r.Service, r.Principal, r.Trusted, r.Subscriber, r.Source)
+		`select rouse.observe_may($1, $2::text, $3, $4::text, $5::text, $6)`,
+		r.Service, r.Principal, r.Trusted, r.Subscriber, r.Source, r.Checked)
 	return outcome, err
 }
 

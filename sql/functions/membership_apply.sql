@@ -25,6 +25,7 @@ begin
     if v_urls is null then
         return 0;
     end if;
+    perform _membership_lock(u) from (select distinct u from unnest(v_services) u order by u) x (u);
     -- By the membership's id, so that no two callers wait for each other.
     for r in
         select x.id, array_agg(distinct u.url) as urls

@@ -1,13 +1,13 @@
 -- observe_register: an entity asks to be woken by what happens on a source. The
 -- caller must be able to write the subscriber and to read the source, now or
 -- when it comes to exist. A source below /_cron/ comes with its expression and
--- timezone, and is made.
+-- timezone, and is made. p_checked: see observe_may.
 -- Outcomes: ok | not_found (no such subscriber) | forbidden (the subscriber) |
 -- not_running | source_forbidden.
 create or replace function rouse.observe_register(
     p_service_id integer, p_principal text, p_trusted boolean, p_subscriber text, p_source text, p_condition text,
     p_debounce_ms integer, p_timeout_ms integer, p_include_response boolean, p_manifest_key text,
-    p_expression text default null, p_timezone text default null
+    p_expression text default null, p_timezone text default null, p_checked boolean default false
 ) returns text
 language plpgsql
 set search_path = rouse, pg_temp
@@ -20,7 +20,7 @@ declare
     v_status  text;
     v_path    text := _observe_source(p_service_id, p_source);
 begin
-    v_status := observe_may(p_service_id, p_principal, p_trusted, p_subscriber, p_source);
+    v_status := observe_may(p_service_id, p_principal, p_trusted, p_subscriber, p_source, p_checked);
     if v_status <> 'ok' then
         return v_status;
     end if;
