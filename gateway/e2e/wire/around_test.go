@@ -211,3 +211,69 @@ func TestDelayedAndQueuedSends(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+// A child's finished run wakes the entity that waits for it: once, however often
+// its holder says so, with what the child answered, and also when the gateway
+// that took the holder's row ends right behind it.
+func TestAFinishedRunWakesItsObserverOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	f := r.fresh()
+	child := things{Type: f.Type, Entity: f.Type + "/child", Runner: f.Runner + "c"}
+	r.must(201, r.kyle, "POST", "/_electric/runners", `{"id":"`+child.Runner+`","label":"Mac"}`)
+	r.spawn(child, child.Entity, `,"parent":"/`+f.Entity+`","initialMessage":"go","wake":{"subscriberUrl":"/`+f.Entity+`","condition":"runFinished","includeResponse":true}`)
+	c := r.claimed(child, r.woken(child, 1))
+	write := func(seq int, rows string) {
+		t.Helper()
+		a := r.call(r.kyle, "POST", child.main(), rows, append(tokenHeader(c.WriteToken), "Producer-Id", "entity-/"+child.Entity, "Producer-Epoch", "1", "Producer-Seq", fmt.Sprint(seq))...)
+		if a.Status != 200 && a.Status != 204 {
+			t.Fatalf("%v: %s", a, a.Raw)
+		}
+	}
+	const finished = `{"type":"run","key":"run-1","value":{"status":"completed","finish_reason":"stop"},"headers":{"operation":"update"}}`
+	write(0, `[`+row("run", "run-1", `{"status":"started"}`)+`,`+row("text", "t", `{"status":"streaming","run_id":"run-1"}`)+`,`+
+		row("text_delta", "t:0", `{"text_id":"t","run_id":"run-1","delta":"all "}`)+`,`+row("text_delta", "t:1", `{"text_id":"t","run_id":"run-1","delta":"done"}`)+`]`)
+	write(1, finished)
+	write(1, finished) // a repeat
+	if err := r.gw.Drain(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r = newRigOn(t, r.db, nil)
+	write(1, finished) // and once more, to another gateway
+	r.done(child, c, r.tail(child.main()))
+	r.woken(f, 1)
+	wakes := func() (out []string) {
+		messages, _, _ := r.kyle.All(t.Context(), f.main())
+		for _, m := range messages {
+			if strings.Contains(string(m), `"type":"wake"`) {
+				out = append(out, string(m))
+			}
+		}
+		return out
+	}
+	got := wakes()
+	if len(got) == 0 {
+		t.Fatal("no wake row")
+	}
+	var v struct {
+		Key   string
+		Value struct {
+			Source        string
+			FinishedChild struct {
+				URL       string
+				RunStatus string `json:"run_status"`
+				Response  string
+			} `json:"finished_child"`
+		}
+	}
+	if err := json.Unmarshal([]byte(got[0]), &v); err != nil {
+		t.Fatal(err)
+	}
+	if v.Value.Source != "/"+child.Entity || v.Value.FinishedChild.URL != "/"+child.Entity || v.Value.FinishedChild.RunStatus != "completed" || v.Value.FinishedChild.Response != "all done" || !strings.HasPrefix(v.Key, "wake-") {
+		t.Errorf("%s", got[0])
+	}
+	r.eventually("nothing is left to observe", func() bool { return r.count(`select count(*) from rouse.observers where behind`) == 0 })
+	if got := wakes(); len(got) != 1 {
+		t.Errorf("%d wakes for one run: %s", len(got), got)
+	}
+}
