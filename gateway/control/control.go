@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -100,6 +101,9 @@ type Control struct {
 	docs      apiDocs
 	// uploading has room for the attachments that may be written at once.
 	uploading chan struct{}
+	// leaving is closed when the gateway is going to stop.
+	leaving chan struct{}
+	leave   sync.Once
 }
 
 // New makes a Control; ctx bounds its group-committed lookups and Stop ends
@@ -124,7 +128,8 @@ func New(ctx context.Context, cfg Config) *Control {
 	if cfg.Headers == nil {
 		cfg.Headers = func(http.Header) {}
 	}
-	c := &Control{cfg: cfg, bodies: intake.Reader{Budget: cfg.Bodies, MaxBytes: cfg.MaxBody, Stall: cfg.BodyTimeout}, schemas: newSchemaCache()}
+	c := &Control{cfg: cfg, bodies: intake.Reader{Budget: cfg.Bodies, MaxBytes: cfg.MaxBody, Stall: cfg.BodyTimeout}, schemas: newSchemaCache(),
+		leaving: make(chan struct{})}
 	c.gates = groupcommit.New(ctx, groupcommit.Config[store.GateRequest, store.Gate]{
 		Run: func(ctx context.Context, _ bool, reqs []store.GateRequest) ([]groupcommit.Answer[store.Gate], error) {
 			got, err := cfg.Store.EntityGate(ctx, reqs)
@@ -171,6 +176,9 @@ func New(ctx context.Context, cfg Config) *Control {
 	describeJSON(c.api.OpenAPI().Components.Schemas)
 	return c
 }
+
+// Drain ends what waits for others: forks whose sources are at work.
+func (c *Control) Drain() { c.leave.Do(func() { close(c.leaving) }) }
 
 // Stop ends the lookups under way.
 func (c *Control) Stop(ctx context.Context) error {

@@ -58,7 +58,7 @@ func (c *Control) registerFork() {
 		Summary: "Fork an entity and its descendants: each goes on by itself from where it is"},
 		routeOptions{aliases: map[string]string{"instanceId": "instance_id", "forkPointer": "fork_pointer", "wait_timeout_ms": "waitTimeoutMs", "initial_message": "initialMessage"}},
 		[]problem.Code{problem.NotFound, problem.UnknownEntityType, problem.Unauthorized, problem.NotRunning, problem.DuplicateURL, problem.StreamExists,
-			problem.ForkInProgress, problem.ForkWaitTimeout, problem.RunnerForbidden, problem.PayloadTooLarge, problem.Overloaded}, c.fork)
+			problem.ForkInProgress, problem.ForkWaitTimeout, problem.RunnerForbidden, problem.PayloadTooLarge, problem.Overloaded, problem.ServerStopping}, c.fork)
 }
 
 // forking is one fork under way.
@@ -100,6 +100,8 @@ func (c *Control) fork(ctx context.Context, in *forkInput) (*forkOutput, error) 
 		}
 		select {
 		case <-poll.C:
+		case <-c.leaving:
+			return nil, problem.New(problem.ServerStopping, "The gateway is going to stop; nothing was forked. Try again.")
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

@@ -328,6 +328,14 @@ func TestForkWaitsForItsSources(t *testing.T) {
 	if rows := r.whole(a.str("root.url")); len(rows) != 3 || rows[1]["key"] != "late" {
 		t.Errorf("%v", rows)
 	}
+	// A gateway that is going to stop keeps nobody waiting.
+	r.db.Exec(t, `update rouse.entities set status = 'running' where url = '/chat/p'`)
+	go func() { done <- r.as(kyle, "POST", "/_electric/entities/chat/p/fork", `{"waitTimeoutMs":20000}`) }()
+	r.c.Drain()
+	if a := <-done; a.status != 503 || a.code() != "SERVER_STOPPING" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	r.db.Exec(t, `update rouse.entities set status = 'idle' where url = '/chat/p'`)
 	// The tree is being changed by somebody else.
 	tx, err := r.db.Conn(t).Begin(t.Context())
 	if err != nil {

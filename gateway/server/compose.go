@@ -110,7 +110,7 @@ func (s *Server) compose(ctx context.Context) error {
 		Tokens: mutex, ErrorStreams: db, SharedStates: db, AppendGate: desk.GateAppend, WakeDecorator: mutex.DecorateWake, PublicURL: s.Config.PublicURL,
 		MaxBodyBytes: int64(s.Config.MaxBodyBytes), Bodies: bodies, LongPollTimeout: s.Config.LongPollTimeout, SSEMaxAge: s.Config.SSEMaxAge, Log: s.Log,
 	})
-	s.onDrain = append(s.onDrain, room.Drain)
+	s.onDrain = append(s.onDrain, room.Drain, desk.Drain)
 	shapes, err := shape.New(ctx, shape.Config{
 		Store: db, Services: services, Auth: chain, Rows: log.Rows, OpenTypes: s.Config.TypeSpawn == "all", Headers: streams.SetHeaders,
 		LongPollTimeout: s.Config.LongPollTimeout, SSEMaxAge: s.Config.SSEMaxAge, Registry: s.Metrics.Registry, Log: s.Log,
