@@ -63,7 +63,7 @@ begin
     )
     select array_agg(a.outcome order by a.ord), array_agg(distinct a.consumer_id) filter (where a.outcome = 'mint'),
            array_agg(a.pushed) filter (where a.outcome = 'coalesced' and a.pushed is not null),
-           array_agg(a.id) filter (where a.watched)
+           array_agg(distinct a.id) filter (where a.watched)
       into v_outcomes, v_idle, v_pushed, v_watched
       from at a;
 

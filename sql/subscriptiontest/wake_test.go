@@ -356,6 +356,41 @@ func TestOneStreamWakesAllWhoWatchItAndOneSubscriptionIsOneWake(t *testing.T) {
 	r.wantRoute(a, "coalesced")
 }
 
+// TestVeryManyAreWokenInTurns: one stream that very many watch holds up the
+// router for some hundred of them at a time.
+func TestVeryManyAreWokenInTurns(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	stream := r.make("a/1", "")
+	const n = 1200
+	r.exec(`insert into rouse.consumers (service_id, name, kind) select 1, 's_' || i, 'subscription' from generate_series(1, $1::int) i`, n)
+	r.exec(`insert into rouse.subscriptions (consumer_id, service_id, id, type, pattern, webhook_url, config_hash, owner, system, settled, scan_done, changed_at, created_at)
+		select c.id, 1, c.name, 'webhook', 'a/*', 'https://x', '', 'x', true, 1, true, now(), now() from rouse.consumers c`)
+	r.exec(`insert into rouse.consumer_streams (consumer_id, stream_id, link_type, acked) select c.id, $1, 'glob', 0 from rouse.consumers c`, stream)
+	r.exec(`update rouse.streams set watched = 1`)
+	r.append("a/1")
+	woken := func() int {
+		t.Helper()
+		return one[int](r, `select count(*) from rouse.consumers where state = 'waking'`)
+	}
+	for _, want := range []struct {
+		outcome string
+		woken   int
+	}{{"retry", 501}, {"retry", 1002}, {"minted", 1200}, {"idle", 1200}} {
+		r.wantRoute(stream, want.outcome)
+		if got := woken(); got != want.woken {
+			t.Errorf("%s: %d are woken, want %d", want.outcome, got, want.woken)
+		}
+	}
+	// The scan hands over the same stream once for each of them.
+	r.exec(`update rouse.consumers set state = 'idle', wake_id = null, due_at = null`)
+	r.exec(`update rouse.wake_notifications set resolved_at = clock_timestamp(), delivery_status = 'superseded', next_attempt_at = null`)
+	r.exec(`select rouse._dispatch_route(array_agg(stream_id), array_agg("position"), $1) from rouse.subscription_scan(0, 500)`, r.now)
+	if got := woken(); got != 501 {
+		t.Errorf("%d are woken by the scan", got)
+	}
+}
+
 // TestTheScanFindsWhatTheRouterWasNotTold: nothing depends on a notice.
 func TestTheScanFindsWhatTheRouterWasNotTold(t *testing.T) {
 	t.Parallel()
