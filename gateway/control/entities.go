@@ -245,6 +245,11 @@ func (c *Control) listEntities(ctx context.Context, in *listInput) (*listOutput,
 	if !who.trusted() {
 		f.VisibleTo = who.principal()
 	}
+	if in.Type == principalType {
+		if err := c.ensurePrincipal(ctx, &EntityRef{ID: who.Key()}); err != nil {
+			return nil, err
+		}
+	}
 	if in.Cursor != "" {
 		var ok bool
 		if f.BeforeAt, f.BeforeURL, ok = decodeCursor(in.Cursor); !ok {

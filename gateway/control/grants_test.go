@@ -356,6 +356,9 @@ func TestPrincipalsAreEntities(t *testing.T) {
 	if got := r.ids(kyle, "/_electric/entities?type=principal"); got != "[user%3Akyle]" {
 		t.Errorf("listed: %s", got)
 	}
+	if got := r.ids("service:new", "/_electric/entities?type=principal"); got != "[service%3Anew]" {
+		t.Errorf("listed: %s", got)
+	}
 }
 
 // What is granted in one service says nothing about another, where things may
