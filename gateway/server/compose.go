@@ -206,6 +206,7 @@ type front struct {
 
 func (f front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.EscapedPath()
+	r = withOrigin(r, path)
 	switch {
 	case r.Method == http.MethodOptions: // a preflight has the same answer everywhere
 		f.streams.ServeHTTP(w, r)

@@ -163,8 +163,39 @@ func (s *Store) conn(ctx context.Context, pool *pgxpool.Pool, f func(context.Con
 // row runs a query that answers one row.
 func (s *Store) row(ctx context.Context, scan func(pgx.Row) error, sql string, args ...any) error {
 	return again(func() error {
-		return s.conn(ctx, s.pool, func(ctx context.Context, c *pgx.Conn) error { return scan(c.QueryRow(ctx, sql, args...)) })
+		return s.conn(ctx, s.pool, func(ctx context.Context, c *pgx.Conn) error {
+			if origin, ok := ctx.Value(originKey{}).(string); ok {
+				return rowFrom(ctx, c, origin, scan, sql, args...)
+			}
+			return scan(c.QueryRow(ctx, sql, args...))
+		})
 	})
+}
+
+type originKey struct{}
+
+// WithOrigin tells the calls of ctx that answer one row where they come from: the
+// audit rows that they write say so. It holds no secret.
+func WithOrigin(ctx context.Context, origin string) context.Context {
+	return context.WithValue(ctx, originKey{}, origin)
+}
+
+// rowFrom runs a query behind a setting that lasts for its transaction: both go
+// in one round trip, and the pipeline is one transaction.
+func rowFrom(ctx context.Context, c *pgx.Conn, origin string, scan func(pgx.Row) error, sql string, args ...any) (err error) {
+	var b pgx.Batch
+	b.Queue(`select set_config('rouse.origin', $1, true)`, origin)
+	b.Queue(sql, args...)
+	got := c.SendBatch(ctx, &b)
+	defer func() {
+		if closed := got.Close(); err == nil {
+			err = closed
+		}
+	}()
+	if _, err := got.Exec(); err != nil {
+		return err
+	}
+	return scan(got.QueryRow())
 }
 
 // rows runs a query and hands each row to scan.

@@ -497,3 +497,55 @@ func TestCertificatesAreReplacedWithoutARestart(t *testing.T) {
 		}
 	}
 }
+
+// Every change of the control plane leaves a row of who, what and from where, and no secret.
+func TestChangesAreAudited(t *testing.T) {
+	t.Parallel()
+	file, tokens := tokenFile(t, "user:kyle", "system:framework")
+	gw := servertest.Start(t, servertest.Options{Configure: func(c *config.Config) { c.Insecure, c.TokensFile = false, file }})
+	kyle := append(bearer(tokens["user:kyle"]), "X-Request-Id", "the-request")
+	c := plain(t)
+	changes := []struct {
+		status             int
+		method, path, body string
+		resource           string
+	}{
+		{201, "POST", "/_electric/entity-types", `{"name":"chat","description":"x"}`, "chat"},
+		{200, "PATCH", "/_electric/entity-types/chat/schemas", `{"inbox_schemas":{"note":{"type":"object"}}}`, "chat"},
+		{201, "POST", "/_electric/entity-types/chat/grants", `{"subject_kind":"principal","subject_value":"/principal/user%3Aada","permission":"spawn"}`, "chat"},
+		{201, "PUT", "/_electric/entities/chat/1", `{"args":{"password":"hunter2"}}`, "/chat/1"},
+		{200, "POST", "/_electric/entities/chat/1/tags/color", `{"value":"hunter2"}`, "/chat/1"},
+		{201, "POST", "/_electric/entities/chat/1/grants", `{"subject_kind":"principal","subject_value":"/principal/user%3Aada","permission":"read"}`, "/chat/1"},
+		{200, "POST", "/_electric/entities/chat/1/signal", `{"signal":"SIGSTOP","reason":"hunter2"}`, "/chat/1"},
+		{201, "POST", "/_electric/runners", `{"id":"mac","label":"Mac"}`, "mac"},
+		{200, "POST", "/_electric/runners/mac/disable", `{}`, "mac"},
+		{201, "PUT", "/__ds/subscriptions/s", `{"type":"pull-wake","pattern":"jobs/*","wake_stream":"wakes/s"}`, "s"},
+		{204, "DELETE", "/__ds/subscriptions/s", ``, "s"},
+		{204, "DELETE", "/_electric/entity-types/chat", ``, "chat"},
+	}
+	pool := gw.DB.Pool(t)
+	var last int64
+	for _, ch := range changes {
+		must(t, ch.status, c, ch.method, gw.URL+ch.path, ch.body, kyle...)
+		var who, what, on, address, request, detail string
+		var id int64
+		if err := pool.QueryRow(t.Context(), `select id, principal, action, resource, coalesce(detail->'from'->>'address', ''), coalesce(detail->'from'->>'request', ''), detail::text
+			from rouse.audit_log order by id desc limit 1`).Scan(&id, &who, &what, &on, &address, &request, &detail); err != nil {
+			t.Fatalf("%s %s: %v", ch.method, ch.path, err)
+		}
+		if id == last || who != "/principal/user%3Akyle" || what == "" || !strings.Contains(on, ch.resource) || address != "127.0.0.1" || request == "" {
+			t.Errorf("%s %s: row %d of %s by %s on %s from %q, request %q", ch.method, ch.path, id, what, who, on, address, request)
+		}
+		if strings.Contains(detail, "hunter2") || strings.Contains(detail, tokens["user:kyle"]) {
+			t.Errorf("%s %s: the row holds what it must not: %s", ch.method, ch.path, detail)
+		}
+		last = id
+	}
+	// A refused change is none, and what runs all the time is not written down.
+	must(t, 200, c, "POST", gw.URL+"/_electric/runners/mac/heartbeat", `{}`, kyle...)
+	must(t, 404, c, "POST", gw.URL+"/_electric/entities/none/1/signal", `{"signal":"SIGSTOP"}`, kyle...)
+	var newest int64
+	if err := pool.QueryRow(t.Context(), `select max(id) from rouse.audit_log`).Scan(&newest); err != nil || newest != last {
+		t.Errorf("row %d was written, %v", newest, err)
+	}
+}
