@@ -33,7 +33,8 @@ type Database interface {
 }
 
 const (
-	takeLimit = 64
+	// A page may be one message of the greatest size, so few are in memory at once.
+	takeLimit = 16
 	takeBytes = 256 << 10
 	applySize = 16
 	taskLimit = 50

@@ -79,8 +79,7 @@ type Observer struct {
 	Due             bool   // the due time has come
 	StreamID        int64  // 0 while there is no source
 	Acked, Tail     int64
-	Over            bool // the source is closed or gone
-	JSON            bool
+	Over            bool   // the source is closed or gone
 	Ended           bool   // the subscriber has ended
 	SourceEntity    string // url, type and parent of a source that is an entity
 	SourceType      string
@@ -98,7 +97,7 @@ func (s *Store) ObserveTake(ctx context.Context, after int64, limit, bytes int32
 		var state, entity, typ, parent *string
 		var stream *int64
 		if err := rows.Scan(&o.ID, &o.Service, &o.Kind, &o.SubscriberURL, &o.SourcePath, &o.SourceURL, &o.Condition, &o.OneShot, &o.DebounceMS,
-			&o.IncludeResponse, &o.Principal, &state, &o.Due, &stream, &o.Acked, &o.Tail, &o.Over, &o.JSON, &o.Ended, &entity, &typ, &parent,
+			&o.IncludeResponse, &o.Principal, &state, &o.Due, &stream, &o.Acked, &o.Tail, &o.Over, &o.Ended, &entity, &typ, &parent,
 			&o.Positions, &o.Payloads); err != nil {
 			return err
 		}
@@ -107,7 +106,7 @@ func (s *Store) ObserveTake(ctx context.Context, after int64, limit, bytes int32
 		out = append(out, o)
 		return nil
 	}, `select id, service_id, kind, subscriber_url, source_path, source_url, condition, one_shot, debounce_ms, include_response, principal,
-		state, due, stream_id, acked, tail, over, json, ended, source_entity, source_type, source_parent, positions, payloads
+		state, due, stream_id, acked, tail, over, ended, source_entity, source_type, source_parent, positions, payloads
 		from rouse.observe_take($1, $2, $3)`, after, limit, bytes)
 	return out, err
 }

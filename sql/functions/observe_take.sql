@@ -7,7 +7,7 @@
 create or replace function rouse.observe_take(p_after bigint, p_limit integer, p_bytes integer)
 returns table (id bigint, service_id integer, kind text, subscriber_url text, source_path text, source_url text, condition text,
                one_shot boolean, debounce_ms integer, include_response boolean, principal text, state text, due boolean,
-               stream_id bigint, acked bigint, tail bigint, over boolean, json boolean, ended boolean,
+               stream_id bigint, acked bigint, tail bigint, over boolean, ended boolean,
                source_entity text, source_type text, source_parent text, positions bigint[], payloads bytea[])
 language plpgsql
 set search_path = rouse, pg_temp
@@ -26,7 +26,7 @@ begin
     return query
     select o.id, o.service_id, o.kind, o.subscriber_url, o.source_path, o.source_url, o.condition,
            o.one_shot, o.debounce_ms, o.include_response, o.principal, o.state, coalesce(o.due_at <= v_now, false),
-           o.stream_id, o.acked, coalesce(s.tail, o.acked), coalesce(s.id is not null and (s.closed_at is not null or s.path is null), false), coalesce(s.is_json, false),
+           o.stream_id, o.acked, coalesce(s.tail, o.acked), coalesce(s.id is not null and (s.closed_at is not null or s.path is null), false),
            coalesce(e.status in ('stopped', 'killed'), true),
            src.url, src.type, src.parent, m.positions, m.payloads
       from (select * from observers b where b.behind and b.id > p_after order by b.id limit p_limit) o
