@@ -201,4 +201,25 @@ func TestSignalsMoveEntities(t *testing.T) {
 	if r.must(200, r.kyle, "HEAD", f.main(), "").Header.Get("Stream-Closed") != "true" {
 		t.Error("its stream is open")
 	}
+	// A holder whose entity is paused finishes what it does, and is the last
+	// until the entity goes on.
+	f, c = r.worked()
+	if a := send(f, "SIGSTOP"); field(a, "previous_state") != "running" || field(a, "new_state") != "paused" {
+		t.Errorf("%s", a.Raw)
+	}
+	at := r.tail(f.main())
+	r.must(200, r.kyle, "POST", callback(c), `{"epoch":1}`, tokenHeader(c.ClaimToken)...)
+	r.must(204, r.kyle, "POST", f.main(), row("text", "last words", `{}`), tokenHeader(c.WriteToken)...)
+	r.must(200, r.kyle, "POST", f.ctl()+"/send", `{"payload":"for later","mode":"paused"}`)
+	if a := r.done(f, c, at); a.NextWake == nil || *a.NextWake {
+		t.Errorf("work for a paused entity: %s", a.Raw)
+	}
+	if a := r.must(200, r.kyle, "GET", f.ctl(), ""); field(a, "status") != "paused" {
+		t.Errorf("%s", a.Raw)
+	}
+	if a := send(f, "SIGCONT"); field(a, "new_state") != "idle" {
+		t.Errorf("%s", a.Raw)
+	}
+	next := r.claimed(f, r.woken(f, 2)) // the message that waited
+	r.done(f, next, r.tail(f.main()))
 }
