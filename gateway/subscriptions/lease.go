@@ -123,9 +123,9 @@ func (h *Handler) claim(q *request) error {
 		return err
 	}
 	switch {
-	case !validText(body.Worker, 256):
+	case !printable(body.Worker, 256):
 		return invalid("/worker", "must be the worker's name: 1 to 256 bytes of text")
-	case body.ClaimID != "" && !validText(body.ClaimID, 128):
+	case body.ClaimID != "" && !printable(body.ClaimID, 128):
 		return invalid("/claim_id", "must be at most 128 bytes of text")
 	case s.Type != pullWakeType:
 		return errNotPullWake

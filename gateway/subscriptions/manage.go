@@ -194,7 +194,7 @@ func (h *Handler) list(q *request) error {
 		return err
 	}
 	after := query.Get("after")
-	if after != "" && !validText(after, maxID) {
+	if after != "" && !printable(after, maxID) {
 		return invalid("query.after", "is not a subscription's id")
 	}
 	owner := p.URL()

@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	jsonv2 "github.com/go-json-experiment/json"
 
@@ -210,6 +209,3 @@ func loopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.Unmap().IsLoopback()
 }
-
-// validText says that s can be stored as one line of text.
-func validText(s string, limit int) bool { return utf8.ValidString(s) && printable(s, limit) }
