@@ -8,12 +8,14 @@ import (
 	"github.com/rouse-run/rouse/gateway/control"
 	"github.com/rouse-run/rouse/gateway/pluginhost"
 	"github.com/rouse-run/rouse/plugins/sdk"
+	"github.com/rouse-run/rouse/transports/exec"
+	"github.com/rouse-run/rouse/transports/nats"
 	"github.com/rouse-run/rouse/transports/webhook"
 )
 
 // Builtins are the transports that this binary has; each can be served as a plugin process.
 func Builtins() map[string]func() sdk.Transport {
-	return map[string]func() sdk.Transport{"webhook": webhook.Plugin}
+	return map[string]func() sdk.Transport{"webhook": webhook.Plugin, "nats": nats.Plugin, "exec": exec.Plugin}
 }
 
 // pluginHost builds the host of all transports, the built-in webhook among them, and of the auth hooks that are plugins.
