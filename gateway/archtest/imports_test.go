@@ -68,6 +68,7 @@ var onlyBy = map[string][]string{
 	"github.com/danielgtaylor/huma":      {"gateway/control"},
 	"github.com/robfig/cron":             {"gateway/observation"},
 	"github.com/open-policy-agent":       {"authhooks/opa"},
+	"github.com/lestrrat-go":             {"authhooks/jwt"},
 	"github.com/alecthomas/kong":         {"gateway/cli", "gateway/bench"},
 	"github.com/hashicorp/go-plugin":     {"gateway/pluginhost", "plugins"},
 	"github.com/fergusstrange":           {"gateway/devpg"},

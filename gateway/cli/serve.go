@@ -50,8 +50,8 @@ func (c *serveCmd) Run(r *run) error {
 	if w := status.Warning(); w != "" {
 		log.Warn(w)
 	}
-	if cfg.TokensFile == "" && !cfg.Insecure {
-		log.Warn("nobody can call this gateway: set ROUSE_TOKENS_FILE; `rouse token create --file` makes a token for it")
+	if cfg.TokensFile == "" && len(cfg.Auth.Hooks) == 0 && !cfg.Insecure {
+		log.Warn("nobody can call this gateway: set ROUSE_TOKENS_FILE, or hooks in ROUSE_AUTH; `rouse token create --file` makes a token for it")
 	}
 	if cfg.PublicURL == "" && everywhere(cfg.Listen) {
 		log.Warn("runners and webhooks on other machines are handed URLs of this machine's loopback: set ROUSE_PUBLIC_URL to where they reach this gateway")
