@@ -47,9 +47,9 @@ func (c *devCmd) Run(r *run) (err error) {
 	}
 	check := checkFiles
 	if first.Keys.IsZero() {
-		check = checkTokens // the ring is made below
+		check = checkAuth // the ring is made below
 	}
-	if err := check(first); err != nil {
+	if err := check(r.ctx, first); err != nil {
 		return err
 	}
 	if err := checkDir(dir); err != nil {

@@ -25,7 +25,7 @@ func (c *serveCmd) Run(r *run) error {
 	if err != nil {
 		return err
 	}
-	if err := checkFiles(cfg); err != nil {
+	if err := checkFiles(r.ctx, cfg); err != nil {
 		return err
 	}
 	log := obs.NewLogger(r.io.Err, cfg.LogLevel, cfg.LogFormat)

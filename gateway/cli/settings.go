@@ -15,6 +15,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/config"
 	"github.com/rouse-run/rouse/gateway/pluginhost"
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/server"
 )
 
 // settingsFlags are the flags that every command with a configuration has. A flag that is not given leaves the file's or
@@ -107,7 +108,7 @@ func databaseURL(name string, given config.Secret) error {
 }
 
 // checkFiles looks at what the settings of a gateway lead to, so that a mistake is said before anything is started.
-func checkFiles(c config.Config) error {
+func checkFiles(ctx context.Context, c config.Config) error {
 	ring, err := c.KeyRing()
 	if err != nil {
 		return fail(ExitUsage, err)
@@ -126,18 +127,16 @@ func checkFiles(c config.Config) error {
 			return failf(ExitUsage, "plugins_file (ROUSE_PLUGINS_FILE): %w", err)
 		}
 	}
-	return checkTokens(c)
+	return checkAuth(ctx, c)
 }
 
-func checkTokens(c config.Config) error {
-	if c.TokensFile == "" {
-		return nil
+func checkAuth(ctx context.Context, c config.Config) error {
+	if c.TokensFile != "" {
+		if _, err := devtoken.Open(c.TokensFile, devtoken.Options{}); err != nil {
+			return failf(ExitUsage, "the tokens file (ROUSE_TOKENS_FILE) %s: %w", c.TokensFile, err)
+		}
 	}
-	_, err := devtoken.Open(c.TokensFile, devtoken.Options{})
-	if err != nil {
-		return failf(ExitUsage, "the tokens file (ROUSE_TOKENS_FILE) %s: %w", c.TokensFile, err)
-	}
-	return nil
+	return fail(ExitUsage, server.CheckAuth(ctx, c))
 }
 
 // listen takes the gateway's address.

@@ -2,7 +2,10 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 
 	"github.com/rouse-run/rouse/authhooks/devtoken"
 	httphook "github.com/rouse-run/rouse/authhooks/http"
@@ -41,6 +44,17 @@ func (s *Server) authChain(db *store.Store) (*auth.Chain, error) {
 		set.Authorizers = append(set.Authorizers, by)
 	}
 	return auth.New(set), nil
+}
+
+// CheckAuth looks at what the settings of TLS, hooks and authorizers lead to, so that a mistake is said before anything
+// is started. Plugins are not looked at.
+func CheckAuth(ctx context.Context, c config.Config) error {
+	s := &Server{Config: c, base: ctx, Log: slog.New(slog.DiscardHandler), Health: obs.NewHealth()}
+	s.Config.Auth.Hooks = slices.DeleteFunc(slices.Clone(c.Auth.Hooks), func(h config.AuthHook) bool { return h.Plugin != "" })
+	s.Config.Auth.Authorizers = slices.DeleteFunc(slices.Clone(c.Auth.Authorizers), func(h config.Authorizer) bool { return h.Plugin != "" })
+	_, err := newTLS(c, s.Log)
+	_, chainErr := s.authChain(nil)
+	return errors.Join(err, chainErr, s.stopParts(ctx))
 }
 
 // hookKind names a hook in complaints.
