@@ -154,8 +154,11 @@ func (e *evaluator) response(ctx context.Context, r run) (said, failed *string, 
 	total, at, read := 0, r.Position, 0
 	for begun := false; !begun && at > 0 && read < maxReadBack; {
 		page, err := e.db.ObserveBack(ctx, e.o.StreamID, at, backPage)
-		if err != nil || len(page) == 0 {
+		if err != nil {
 			return nil, nil, err
+		}
+		if len(page) == 0 {
+			break
 		}
 		for _, m := range page {
 			at = m.Position - int64(len(m.Payload))

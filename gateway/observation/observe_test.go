@@ -122,6 +122,68 @@ func TestChangesAreNarrowedByCollectionAndOperation(t *testing.T) {
 	}
 }
 
+func TestAOneShotRegistrationIsToldOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.spawn("/chat/a", "")
+	r.spawn("/chat/b", "")
+	r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/b"})
+	r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/b", DebounceMS: MaxDelay})
+	r.db.Exec(t, `update rouse.observers set one_shot = true`)
+	r.write("chat/b/main", runEnded, runEnded)
+	w := r.worker()
+	r.settle(w)
+	r.one("/chat/a", "wake")
+	r.db.Exec(t, `update rouse.observers set due_at = clock_timestamp() where due_at is not null`)
+	r.settle(w)
+	r.write("chat/b/main", runEnded)
+	r.settle(w)
+	if n := len(r.wakes("/chat/a")); n != 2 {
+		t.Errorf("%d wakes by two registrations", n)
+	}
+	if n := r.count(`select count(*) from rouse.observers`); n != 0 {
+		t.Errorf("%d are left", n)
+	}
+}
+
+// What a run said is found however long ago it began, and however much it said.
+func TestALongRunIsReadBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.spawn("/chat/p", "")
+	r.spawn("/chat/c", "/chat/p")
+	r.register(store.ObserverRequest{Subscriber: "/chat/p", Source: "/chat/c", IncludeResponse: true})
+	delta := func(run, s string) string {
+		return row("insert", "text_delta", "t", `{"run_id":"`+run+`","delta":"`+s+`"}`)
+	}
+	r.write("chat/c/main", delta("r1", "of an earlier run of that name"))
+	r.write("chat/c/main", runBegun, delta("r1", "begin "))
+	for range 3 {
+		r.write("chat/c/main", slices.Repeat([]string{delta("r0", strings.Repeat("x", 1000))}, 700)...)
+		r.write("chat/c/main", delta("r1", "middle "))
+	}
+	for range 600 {
+		r.write("chat/c/main", delta("r0", "y"))
+	}
+	r.write("chat/c/main", delta("r1", "end"), runEnded)
+	r.settle(r.worker())
+	if got := r.one("/chat/p", "wake")["finished_child"].(map[string]any)["response"]; got != "begin middle middle middle end" {
+		t.Errorf("%q", got)
+	}
+	// More than a wake carries: its end.
+	r.write("chat/c/main", strings.Replace(runBegun, "r1", "r2", 1))
+	for range 3 {
+		r.write("chat/c/main", delta("r2", strings.Repeat("é", maxResponse/4)))
+	}
+	r.write("chat/c/main", delta("r2", "end"), strings.Replace(runEnded, "r1", "r2", 1))
+	r.settle(r.worker())
+	list := r.wakes("/chat/p")
+	got, _ := decode(t, list[len(list)-1])["finished_child"].(map[string]any)["response"].(string)
+	if len(got) > maxResponse || len(got) < maxResponse-4 || !strings.HasSuffix(got, "éend") || strings.ContainsRune(got, '�') {
+		t.Errorf("%d bytes, ends with %q", len(got), got[max(0, len(got)-9):])
+	}
+}
+
 // No shape of a message stops a cursor.
 func TestPoisonedMessagesStopNoCursor(t *testing.T) {
 	t.Parallel()
