@@ -15,6 +15,8 @@ type batch struct {
 	// refetch: the caller's rights have changed, so the shape has to be fetched
 	// anew.
 	refetch bool
+	// more follows at once: this is not the present yet.
+	more bool
 }
 
 // follower turns transactions into messages of one shape.

@@ -78,7 +78,8 @@ type Config struct {
 	// a turn; Snapshots is how many are read at once.
 	SnapshotTimeout time.Duration
 	Snapshots       int
-	// RingBytes bounds the changes that are kept for clients to go on from.
+	// RingBytes bounds the changes that are kept for clients to go on from. After a
+	// transaction of more than an eighth of it, everybody fetches anew.
 	RingBytes int
 }
 

@@ -64,7 +64,9 @@ func (h *Handler) serveLog(q *request) error {
 		return h.refetch(q)
 	}
 	head := q.headers(q.handle, offset)
-	head.Set("Electric-Up-To-Date", "")
+	if !b.more {
+		head.Set("Electric-Up-To-Date", "")
+	}
 	tag := `"` + q.id + ":" + strconv.FormatUint(q.offset, 36) + ":" + strconv.FormatUint(offset, 36) + `"`
 	head.Set("Etag", tag)
 	if q.live {
@@ -75,10 +77,19 @@ func (h *Handler) serveLog(q *request) error {
 		return nil
 	}
 	body := []byte{'['}
-	for _, m := range b.messages {
-		body = append(append(body, m...), ',')
+	for i, m := range b.messages {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = append(body, m...)
 	}
-	body = append(upToDate(body, offset), ']')
+	if !b.more {
+		if len(b.messages) > 0 {
+			body = append(body, ',')
+		}
+		body = upToDate(body, offset)
+	}
+	body = append(body, ']')
 	head.Set("Content-Length", strconv.Itoa(len(body)))
 	h.write(q, body)
 	return nil
@@ -95,8 +106,13 @@ func (h *Handler) lifetime(q *request, d time.Duration) (context.Context, func()
 func (h *Handler) poll(q *request, f *follower) (batch, uint64, error) {
 	if !q.live || q.http.Method == http.MethodHead {
 		h.catchUp(q.http.Context())
-		v := h.ring.after(q.offset)
-		return h.digest(q.http.Context(), f, q.offset, v)
+		for offset := q.offset; ; {
+			b, next, err := h.digest(q.http.Context(), f, offset, h.ring.after(offset))
+			if err != nil || !b.more || b.refetch || len(b.messages) > 0 {
+				return b, next, err
+			}
+			offset = next
+		}
 	}
 	ctx, done := h.lifetime(q, h.LongPollTimeout)
 	defer done()
@@ -115,9 +131,21 @@ func (h *Handler) digest(ctx context.Context, f *follower, offset uint64, v view
 	if !v.up || v.gone {
 		return batch{refetch: true}, offset, nil
 	}
-	b, err := f.changes(ctx, v.txs)
-	return b, max(offset, v.reached), err
+	txs, next, size := v.txs, max(offset, v.reached), 0
+	for i, t := range txs {
+		if size += t.bytes; size > maxBatch && i > 0 {
+			txs, next = txs[:i], txs[i-1].end
+			break
+		}
+	}
+	b, err := f.changes(ctx, txs)
+	b.more = len(txs) < len(v.txs)
+	return b, next, err
 }
+
+// maxBatch bounds what one answer is made of, in bytes of changes; a transaction
+// is never divided.
+const maxBatch = 4 << 20
 
 // await waits until there may be more after the offset, and looks. ok is false
 // when ctx ended first.
@@ -195,7 +223,7 @@ func (h *Handler) serveSSE(q *request, f *follower) error {
 			if !send([]byte(": keep-alive\n\n")) {
 				return nil
 			}
-		case len(b.messages) > 0:
+		case len(b.messages) > 0 || b.more:
 			if !send(events(b, offset)) {
 				return nil
 			}
@@ -203,10 +231,15 @@ func (h *Handler) serveSSE(q *request, f *follower) error {
 	}
 }
 
-// events writes a batch as events.
+// events writes a batch as events; clients take them up with the message that
+// says they are up to date.
 func events(b batch, offset uint64) []byte {
 	var out bytes.Buffer
-	for _, m := range append(b.messages, upToDate(nil, offset)) {
+	all := b.messages
+	if !b.more {
+		all = append(all, upToDate(nil, offset))
+	}
+	for _, m := range all {
 		out.WriteString("data: ")
 		out.Write(m)
 		out.WriteString("\n\n")

@@ -113,7 +113,7 @@ func (s *source) session(ctx context.Context, look <-chan time.Time) (wanted boo
 	s.begun()
 	ended := make(chan error, 1)
 	s.wg.Go(func() {
-		err := s.cfg.Rows(ctx, s.ring, s.cfg.RingBytes/2)
+		err := s.cfg.Rows(ctx, s.ring, s.cfg.RingBytes/8)
 		s.ring.down()
 		ended <- err
 	})

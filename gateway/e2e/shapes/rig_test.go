@@ -292,6 +292,9 @@ func (s *shape) until(what string, ok func() bool) {
 func (s *shape) await(txid uint32) {
 	s.t.Helper()
 	refetched := s.refetched
+	if s.offset == "-1" {
+		refetched-- // the rows that come show it
+	}
 	s.until(fmt.Sprintf("transaction %d in the shape", txid), func() bool {
 		return s.refetched > refetched && s.offset != "-1" || s.carries(txid)
 	})
