@@ -113,4 +113,12 @@ func TestEverythingRunsWithoutTheLog(t *testing.T) {
 	if r := must(there.Release(ctx, second.ConsumerID, second.ClaimToken, "/job/1/main", tail)); r.NextWake == nil || *r.NextWake {
 		t.Errorf("%v", r)
 	}
+
+	// Subscriptions: the scan finds what no notice told of.
+	must(here.Do(ctx, http.MethodPut, "/__ds/subscriptions/pool", `{"type":"pull-wake","pattern":"jobs/*","wake_stream":"wakes/pool"}`, nil))
+	must(there.Do(ctx, http.MethodPut, "/jobs/1", `{"n":1}`, nil))
+	if entry, _ := next(there, "/wakes/pool", "-1"); !strings.Contains(string(entry), `"stream": "jobs/1"`) {
+		t.Errorf("%s", entry)
+	}
+	must(there.Do(ctx, http.MethodPost, "/__ds/subscriptions/pool/claim", `{"worker":"w"}`, nil))
 }
