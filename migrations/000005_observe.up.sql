@@ -94,7 +94,6 @@ comment on table rouse.shared_state_links is 'Entities a shared state belongs to
 alter table rouse.services add column memberships boolean not null default false;
 comment on column rouse.services.memberships is 'Somebody observes which entities have certain tags: changes of entities are told in membership_changes.';
 alter table rouse.entities add column member boolean not null default false;
-create index entities_tags_idx on rouse.entities using gin (tags jsonb_path_ops);
 comment on column rouse.entities.member is 'A membership stream shows the entity, so its changes are told.';
 
 create table rouse.memberships (
