@@ -33,7 +33,7 @@ type forkInput struct {
 	EntityRef
 	Body struct {
 		InstanceID  string   `json:"instance_id,omitempty" maxLength:"256" doc:"The last part of the fork's url; made up when absent."`
-		WaitMS      *float64 `json:"waitTimeoutMs,omitempty" minimum:"0" maximum:"120000" doc:"How long to wait for the entity and its descendants to become idle. Absent: 30 s. 0: not at all."`
+		WaitMS      *float64 `json:"waitTimeoutMs,omitempty" minimum:"0" doc:"How long to wait for the entity and its descendants to become idle, at most 120000. Absent: 30 s. 0: not at all."`
 		ForkPointer *struct {
 			Offset    *string `json:"offset" nullable:"true" doc:"An offset of the entity's stream; null is its start."`
 			SubOffset float64 `json:"sub_offset" minimum:"1" doc:"How many messages behind the offset are kept."`
@@ -82,7 +82,7 @@ func (c *Control) fork(ctx context.Context, in *forkInput) (*forkOutput, error) 
 	}
 	wait := forkWait
 	if ms := in.Body.WaitMS; ms != nil {
-		wait = min(time.Duration(*ms*float64(time.Millisecond)), maxForkWait)
+		wait = time.Duration(min(*ms, float64(maxForkWait.Milliseconds()))) * time.Millisecond
 	}
 	deadline := time.Now().Add(wait)
 	poll := time.NewTicker(forkPoll)
