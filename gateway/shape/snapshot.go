@@ -15,7 +15,8 @@ import (
 func (d *definition) query(extra *where.Filter, rest string) (string, []any) {
 	args := []any{d.service, d.tenant}
 	var b strings.Builder
-	b.WriteString("select ")
+	with, scope := d.scope(&args)
+	b.WriteString(with + "select ")
 	for i, c := range d.table.columns {
 		if i > 0 {
 			b.WriteString(", ")
@@ -23,22 +24,33 @@ func (d *definition) query(extra *where.Filter, rest string) (string, []any) {
 		b.WriteString(c.sql + "::text")
 	}
 	b.WriteString(" from " + schema + "." + d.table.name + " t where t.service_id = $1::integer and $2::text is not null")
-	if s := d.scope(&args); s != "" {
-		b.WriteString(" and " + s)
-	}
+	b.WriteString(scope)
 	for _, f := range []*where.Filter{d.filter, extra} {
-		if f != nil {
-			b.WriteString(" and " + f.SQL(&args))
+		if f == nil {
+			continue
 		}
+		if urls, ok := f.Pinned(d.table.by); ok && d.table.consumer {
+			args = append(args, urls)
+			b.WriteString(" and " + byConsumer("$"+strconv.Itoa(len(args))+"::text[]"))
+		}
+		b.WriteString(" and " + f.SQL(&args))
 	}
 	b.WriteString(rest)
 	return b.String(), args
 }
 
-// scope is the caller's rights as a condition. The functions that decide are
-// those of the routes; the candidates they are asked about come from indexes, so
-// that nobody pays for the rows of others.
-func (d *definition) scope(args *[]any) string {
+// byConsumer finds the rows of entities' mutexes by an index; those of urls, an
+// array.
+func byConsumer(urls string) string {
+	return "t.consumer_id = any (array(select k.name from rouse.entities c join rouse.consumers k on k.id = c.consumer_id where c.url = any (" +
+		urls + ") and c.service_id = $1::integer))"
+}
+
+// scope is the caller's rights as a condition, and what it needs before the
+// query. The functions that decide are those of the routes; the candidates they
+// are asked about come from indexes, and so do the rows then, so that nobody pays
+// for the rows of others.
+func (d *definition) scope(args *[]any) (with, condition string) {
 	arg := func(v any) string {
 		*args = append(*args, v)
 		return "$" + strconv.Itoa(len(*args)) + "::text"
@@ -49,22 +61,27 @@ func (d *definition) scope(args *[]any) string {
 	}
 	switch {
 	case d.all:
-		return ""
+		return "", ""
 	case d.table.scope == owners:
-		return by + " = " + arg(d.me)
+		return "", " and " + by + " = " + arg(d.me)
 	case d.table.scope == subjects:
-		return by + " in (" + arg(d.me) + ", " + arg(d.caller.Kind) + ")"
+		return "", " and " + by + " in (" + arg(d.me) + ", " + arg(d.caller.Kind) + ")"
 	case d.table.scope == spawners:
 		me := arg(d.me)
-		return by + " in (select rouse.entity_type_allowed($1::integer, " + me +
+		return "", " and " + by + " in (select rouse.entity_type_allowed($1::integer, " + me +
 			", 'spawn', array(select c.name from rouse.entity_types c where c.service_id = $1::integer)))"
 	case d.table.scope == readers:
 		me, kind := arg(d.me), arg(d.caller.Kind)
-		return by + " in (select rouse.entity_allowed($1::integer, " + me + ", 'read', array(" +
+		with = "with readable as materialized (select rouse.entity_allowed($1::integer, " + me + ", 'read', array(" +
 			"select c.url from rouse.entities c where c.created_by = " + me + " and c.service_id = $1::integer" +
-			" union select c.entity_url from rouse.entity_effective_permissions c where c.subject_value in (" + me + ", " + kind + ") and c.service_id = $1::integer)))"
+			" union select c.entity_url from rouse.entity_effective_permissions c where c.subject_value in (" + me + ", " + kind + ") and c.service_id = $1::integer)) as url) "
+		const readable = "array(select r.url from readable r)"
+		if d.table.consumer {
+			return with, " and t.entity_url is not null and " + byConsumer(readable)
+		}
+		return with, " and " + by + " = any (" + readable + ")"
 	}
-	return ""
+	return "", ""
 }
 
 // snapshot reads the rows of a shape. begin gets its handle and the offset from

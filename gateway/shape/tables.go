@@ -52,6 +52,9 @@ type table struct {
 	by    int
 	// creator is the column that names who created the entity, or -1.
 	creator int
+	// consumer: rows are those of a mutex, by whose name they are found; an
+	// entity's url says which.
+	consumer bool
 	// number counts the tables.
 	number int
 	hidden bool
@@ -105,6 +108,7 @@ var tables = func() map[string]*table {
 	typeGrants := define("entity_type_grants", subjects, "subject_value", "", []string{"id"},
 		must(int8col("id")), must(text("permission")), must(text("subject_value")))
 	typeGrants.hidden = true
+	byConsumer := func(t *table) *table { t.consumer = true; return t }
 	all := []*table{
 		define("entities", readers, "url", "created_by", []string{"url"},
 			must(text("url")), must(text("type")), text("status"), jsonb("dispatch_policy"), jsonb("tags"), jsonb("spawn_args"), jsonb("sandbox"),
@@ -126,13 +130,13 @@ var tables = func() map[string]*table {
 			id("outstanding_wake_id"), jsonb("outstanding_wake_target"), instant("outstanding_wake_created_at"),
 			text("active_consumer_id"), text("active_runner_id"), int8col("active_epoch"), instant("active_claimed_at"), instant("active_lease_expires_at"),
 			id("last_wake_id"), instant("last_claimed_at"), instant("last_released_at"), instant("last_completed_at"), text("last_error"), instant("updated_at")),
-		define("wake_notifications", readers, "entity_url", "", []string{"wake_id"},
+		byConsumer(define("wake_notifications", readers, "entity_url", "", []string{"wake_id"},
 			must(id("wake_id")), fixed(text("entity_url")), text("target_type"), text("target_runner_id"), text("target_webhook_url"), jsonb("target"),
 			text("runner_wake_stream"), text("runner_wake_stream_offset"), jsonb("notification_public"), text("delivery_status"), text("claim_status"),
-			must(instant("created_at")), instant("delivered_at"), instant("claimed_at"), instant("resolved_at")),
-		define("consumer_claims", readers, "entity_url", "", []string{"consumer_id", "epoch"},
+			must(instant("created_at")), instant("delivered_at"), instant("claimed_at"), instant("resolved_at"))),
+		byConsumer(define("consumer_claims", readers, "entity_url", "", []string{"consumer_id", "epoch"},
 			must(text("consumer_id")), must(int8col("epoch")), id("wake_id"), fixed(text("entity_url")), must(text("stream_path")), text("runner_id"), text("status"),
-			instant("claimed_at"), instant("last_heartbeat_at"), instant("lease_expires_at"), instant("released_at"), jsonb("acked_streams"), instant("updated_at")),
+			instant("claimed_at"), instant("last_heartbeat_at"), instant("lease_expires_at"), instant("released_at"), jsonb("acked_streams"), instant("updated_at"))),
 		permissions, typeGrants,
 	}
 	out := make(map[string]*table, len(all))

@@ -89,6 +89,46 @@ func (f *Filter) Columns() []int {
 // Match reports whether the row passes: whether the clause is true of it.
 func (f *Filter) Match(row Row) bool { return f == nil || f.root.eval(row) == yes }
 
+// Pinned answers the texts that a column must be one of for a row to pass, if the
+// clause says so on its face: column = 'x', or IN, perhaps with other conditions
+// that must hold too.
+func (f *Filter) Pinned(index int) ([]string, bool) {
+	if f == nil {
+		return nil, false
+	}
+	return pinned(f.root, index)
+}
+
+func pinned(n node, index int) ([]string, bool) {
+	is := func(o *operand) bool { return o.column != nil && o.column.Index == index && o.typ == Text }
+	switch n := n.(type) {
+	case *junction:
+		for _, p := range n.parts {
+			if vs, ok := pinned(p, index); ok && n.and {
+				return vs, true
+			}
+		}
+	case *compare:
+		for _, pair := range [][2]*operand{{n.a, n.b}, {n.b, n.a}} {
+			if n.op == "=" && is(pair[0]) && pair[1].column == nil && !pair[1].null {
+				return []string{pair[1].text}, true
+			}
+		}
+	case *among:
+		if !is(n.a) {
+			return nil, false
+		}
+		vs := []string{}
+		for _, v := range n.list {
+			if !v.null {
+				vs = append(vs, v.text)
+			}
+		}
+		return vs, true
+	}
+	return nil, false
+}
+
 // SQL appends the clause's values to args and returns it as an expression with
 // placeholders that count on from there.
 func (f *Filter) SQL(args *[]any) string {

@@ -251,3 +251,23 @@ func FuzzParse(f *testing.F) {
 		_ = p.Match(func(int) Cell { return Cell{Null: true} })
 	})
 }
+
+func TestPinnedColumns(t *testing.T) {
+	t.Parallel()
+	for src, want := range map[string]string{
+		"url = 'a'": "a", "'a' = url and n > 1": "a", "n > 1 and (status = 'x' and url in ('a', 'b', null))": "a b", "url = any ('{c}')": "c",
+		"url = 'a' or n = 1": "-", "not (url = 'a')": "-", "url <> 'a'": "-", "url > 'a'": "-", "status = 'a'": "-", "url = status": "-", "url is null": "-", "url = null": "-", "url not in ('a')": "-",
+	} {
+		f, err := Parse(src, nil, find)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := "-"
+		if vs, ok := f.Pinned(0); ok {
+			got = strings.Join(vs, " ")
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", src, got, want)
+		}
+	}
+}
