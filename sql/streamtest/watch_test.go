@@ -11,8 +11,8 @@ func (r *rig) watch(path string) {
 	r.exec(`insert into rouse.consumers (service_id, name, kind) values (1, 'sub of ' || $1, 'subscription')`, path)
 	r.exec(`insert into rouse.consumer_streams (consumer_id, stream_id, link_type, acked)
 	        select c.id, s.id, 'explicit', s.tail from rouse.consumers c, rouse.streams s where c.name = 'sub of ' || $1 and s.path = $1`, path)
-	r.exec(`insert into rouse.observers (service_id, stream_id, kind, subscriber_url, acked)
-	        select 1, s.id, 'wake', '/t/watcher', s.tail from rouse.streams s where s.path = $1`, path)
+	r.exec(`insert into rouse.observers (service_id, stream_id, source_path, source_url, kind, subscriber_url, principal, acked)
+	        select 1, s.id, s.path, '/' || s.path, 'wake', '/t/watcher', '/principal/user%3Aa', s.tail from rouse.streams s where s.path = $1`, path)
 	r.exec(`update rouse.streams set watched = 3 where path = $1`, path)
 }
 
