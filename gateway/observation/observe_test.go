@@ -246,6 +246,29 @@ func TestASourceThatComesLaterIsReadFromItsStart(t *testing.T) {
 	}
 }
 
+// Who loses the right to read a source is not told of it any more.
+func TestARevokedReaderIsToldNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const ada = "/principal/user%3Aada"
+	r.spawn("/chat/a", "")
+	r.spawnAs(ada, "/chat/theirs", "", nil)
+	r.db.Exec(t, `insert into rouse.entity_grants (service_id, entity_url, permission, subject_kind, subject_value, created_by) values (1, '/chat/theirs', 'read', 'principal', $1, $2)`, kyle, ada)
+	r.db.Exec(t, `insert into rouse.entity_effective_permissions (service_id, entity_url, source_entity_url, source_grant_id, permission, subject_kind, subject_value)
+		select 1, entity_url, entity_url, id, permission, subject_kind, subject_value from rouse.entity_grants`)
+	r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/theirs"})
+	r.write("chat/theirs/main", runEnded)
+	r.settle(r.worker())
+	r.one("/chat/a", "wake")
+	r.db.Exec(t, `delete from rouse.entity_grants`)
+	r.write("chat/theirs/main", runEnded)
+	r.settle(r.worker())
+	r.one("/chat/a", "wake")
+	if n := r.count(`select count(*) from rouse.observers`); n != 0 {
+		t.Errorf("%d registrations are left", n)
+	}
+}
+
 func TestRegisteringAgainKeepsTheCursor(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -80,7 +80,7 @@ type Observer struct {
 	StreamID        int64  // 0 while there is no source
 	Acked, Tail     int64
 	Over            bool   // the source is closed or gone
-	Ended           bool   // the subscriber has ended
+	Ended           bool   // the subscriber has, or may not read the source any more
 	SourceEntity    string // url, type and parent of a source that is an entity
 	SourceType      string
 	SourceParent    string

@@ -27,7 +27,10 @@ begin
     if p_expression is not null then
         perform _cron_ensure(p_service_id, v_path, p_expression, p_timezone);
     end if;
-    perform _observer_put(p_service_id, 'wake', p_subscriber, v_path, p_source, p_principal, p_trusted, p_condition,
+    -- Whoever let the caller read what ownership and grants do not cannot be asked
+    -- again when the source speaks.
+    perform _observer_put(p_service_id, 'wake', p_subscriber, v_path, p_source, p_principal,
+        p_trusted or p_checked and not coalesce(_observe_readable(p_service_id, p_principal, p_trusted, v_path), true), p_condition,
         p_debounce_ms, p_timeout_ms, p_include_response, p_manifest_key, clock_timestamp());
     return 'ok';
 end

@@ -1,6 +1,7 @@
 -- observe_take: cursors with something to do, in id order after p_after, at most
 -- p_limit, each with a page of what follows it on its source (at least one
--- append, about p_bytes). A cursor whose due time has come is marked first, in
+-- append, about p_bytes). ended: its subscriber has, or its principal may not read
+-- the source any more. A cursor whose due time has come is marked first, in
 -- this transaction: whoever applies a cursor finds it marked, so no append waits
 -- for its row. Locks nothing else: observe_apply moves a cursor only if it is
 -- where it was read.
@@ -27,7 +28,8 @@ begin
     select o.id, o.service_id, o.kind, o.subscriber_url, o.source_path, o.source_url, o.condition,
            o.one_shot, o.debounce_ms, o.include_response, o.principal, o.state, coalesce(o.due_at <= v_now, false),
            o.stream_id, o.acked, coalesce(s.tail, o.acked), coalesce(s.id is not null and (s.closed_at is not null or s.path is null), false),
-           coalesce(e.status in ('stopped', 'killed'), true),
+           coalesce(e.status in ('stopped', 'killed'), true)
+               or o.kind = 'wake' and not coalesce(_observe_readable(o.service_id, o.principal, o.trusted, s.path), true),
            src.url, src.type, src.parent, m.positions, m.payloads
       from (select * from observers b where b.behind and b.id > p_after order by b.id limit p_limit) o
       left join lateral (select * from streams s where s.id = o.stream_id limit 1) s on true
