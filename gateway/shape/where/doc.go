@@ -55,6 +55,9 @@ const (
 	MaxLength = 16 << 10
 	maxDepth  = 64
 	maxList   = 2000
+	// maxPattern bounds a LIKE pattern, in characters: matching takes up to the
+	// product of its length and the text's.
+	maxPattern = 256
 )
 
 // Error says what is wrong with a clause, without its values.

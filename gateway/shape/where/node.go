@@ -265,6 +265,9 @@ func newLike(pos int, a, b *operand, fold bool) (*like, error) {
 	if b.null {
 		return l, nil
 	}
+	if utf8.RuneCountInString(b.text) > maxPattern {
+		return nil, &Error{pos, "the pattern is too long"}
+	}
 	escaped := false
 	for _, r := range b.text {
 		switch {
