@@ -17,6 +17,7 @@ import (
 // DeliveryDatabase is what the delivery worker needs of the store.
 type DeliveryDatabase interface {
 	DeliveryLend(ctx context.Context, limit, each int, room map[string]int) (due []store.DueDelivery, more bool, err error)
+	DeliveryUncertain(ctx context.Context, d store.DueDelivery) (bool, error)
 	DeliveryResult(ctx context.Context, d store.DueDelivery, outcome string, retryAfter time.Duration, status int, errText string) (string, error)
 }
 
@@ -186,7 +187,30 @@ func (d *Delivery) deliver(ctx context.Context, w store.DueDelivery) contract.Re
 		time.AfterFunc(2*time.Second, cancel)
 	})
 	defer stop()
+	if r, settled := d.repeated(dctx, t, w); settled {
+		return r
+	}
 	return t.Deliver(dctx, contract.Delivery{WakeID: w.WakeID, Service: w.ServiceName, Attempt: w.Attempt, Target: w.Target, Notification: body})
+}
+
+// repeated settles an attempt that is not the first of a wake that must not be
+// sent twice: if nobody knows what became of an earlier one, nothing is sent.
+func (d *Delivery) repeated(ctx context.Context, t contract.Transport, w store.DueDelivery) (r contract.Result, settled bool) {
+	o, ok := t.(contract.AtMostOnce)
+	if !ok || w.Attempt <= 1 {
+		return r, false
+	}
+	once, err := o.AtMostOnce(ctx)
+	if err == nil && once {
+		once, err = d.db.DeliveryUncertain(ctx, w)
+	}
+	switch {
+	case err != nil:
+		return contract.Result{Outcome: contract.Retry, Error: "it cannot be told whether it was sent before"}, true
+	case once:
+		return contract.Result{Outcome: contract.Unknown, Error: "an earlier attempt may have arrived"}, true
+	}
+	return r, false
 }
 
 // dispatchTarget is what is read of a target here.

@@ -295,3 +295,36 @@ func TestStopRecordsWhatIsUnderWay(t *testing.T) {
 		t.Errorf("recorded %v", db.results)
 	}
 }
+
+// onceTransport must not send a wake twice.
+type onceTransport struct {
+	fakeTransport
+	err error
+}
+
+func (o onceTransport) AtMostOnce(context.Context) (bool, error) { return o.err == nil, o.err }
+
+func TestWhatMayHaveArrivedIsNotSentAgain(t *testing.T) {
+	t.Parallel()
+	fake := fakeTransport{func(context.Context, contract.Delivery) contract.Result {
+		return contract.Result{Outcome: contract.Accepted}
+	}}
+	d := &Delivery{db: &fakeDB{}}
+	for _, c := range []struct {
+		wake    string
+		attempt int
+		t       contract.Transport
+		want    contract.Outcome
+	}{
+		{"uncertain", 1, onceTransport{fakeTransport: fake}, ""},
+		{"uncertain", 2, onceTransport{fakeTransport: fake}, contract.Unknown},
+		{"certain", 2, onceTransport{fakeTransport: fake}, ""},
+		{"certain", 2, onceTransport{fakeTransport: fake, err: context.DeadlineExceeded}, contract.Retry},
+		{"uncertain", 2, fake, ""},
+	} {
+		r, settled := d.repeated(t.Context(), c.t, store.DueDelivery{WakeID: c.wake, Attempt: c.attempt})
+		if settled != (c.want != "") || r.Outcome != c.want {
+			t.Errorf("%s, attempt %d: %+v %v, want %q", c.wake, c.attempt, r, settled, c.want)
+		}
+	}
+}

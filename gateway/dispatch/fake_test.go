@@ -111,6 +111,10 @@ func (f *fakeDB) DeliveryLend(_ context.Context, limit, each int, room map[strin
 	return nil, false, nil
 }
 
+func (f *fakeDB) DeliveryUncertain(_ context.Context, d store.DueDelivery) (bool, error) {
+	return d.WakeID == "uncertain", nil
+}
+
 func (f *fakeDB) DeliveryResult(_ context.Context, d store.DueDelivery, outcome string, _ time.Duration, _ int, _ string) (string, error) {
 	f.mu.Lock()
 	f.results = append(f.results, outcome)

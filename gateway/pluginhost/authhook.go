@@ -79,7 +79,7 @@ func (h *AuthHook) Authenticate(ctx context.Context, r contract.Request) (contra
 		}
 		d = contract.Decision{Verdict: verdict, CacheFor: cacheFor(a.CacheForMs)}
 		if verdict == contract.Allow {
-			d.Principal = contract.Principal{Kind: a.Principal.Kind, ID: a.Principal.Id, Profile: a.Principal.Profile}
+			d.Principal = contract.Principal{Kind: a.Principal.Kind, ID: a.Principal.Id, Profile: a.Principal.Profile, Attributes: a.Principal.Attributes}
 		}
 		return nil
 	})
@@ -97,7 +97,7 @@ func (h *AuthHook) Authorize(ctx context.Context, q contract.Question) (contract
 			return errorf(CodeDescription, "the plugin does not authorize")
 		}
 		a, err := i.hook.Authorize(ctx, &authhookv1.AuthorizeRequest{
-			Principal: &authhookv1.Principal{Kind: q.Principal.Kind, Id: q.Principal.ID, Profile: q.Principal.Profile}, Verb: q.Verb,
+			Principal: &authhookv1.Principal{Kind: q.Principal.Kind, Id: q.Principal.ID, Profile: q.Principal.Profile, Attributes: q.Principal.Attributes}, Verb: q.Verb,
 			Resource:       &authhookv1.Resource{Service: q.Resource.Service, Kind: q.Resource.Kind, Id: q.Resource.ID},
 			BuiltInAllowed: q.BuiltInAllowed})
 		if err != nil {

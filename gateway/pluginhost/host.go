@@ -28,6 +28,9 @@ type Config struct {
 	Amend func(*Set)
 	// Builtins are the transports that this binary has.
 	Builtins map[string]func() sdk.Transport
+	// BuiltinHooks are the names of the auth hooks that this binary has, each to be
+	// served in a process of its own.
+	BuiltinHooks []string
 	// SelfArgs is the command line with which this binary serves a built-in
 	// transport, but for its name.
 	SelfArgs []string
@@ -111,6 +114,15 @@ func (h *Host) read() (s Set, mark [sha256.Size]byte, err error) {
 	for _, name := range slices.Sorted(maps.Keys(s.Transports)) {
 		if b := s.Transports[name].Builtin; b != "" && h.cfg.Builtins[b] == nil {
 			return s, mark, errorf(CodeConfiguration, "transports.%s: there is no builtin transport %q; there are %v", name, b, slices.Sorted(maps.Keys(h.cfg.Builtins)))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.AuthHooks)) {
+		switch b := s.AuthHooks[name].Builtin; {
+		case b == "":
+		case !slices.Contains(h.cfg.BuiltinHooks, b):
+			return s, mark, errorf(CodeConfiguration, "authhooks.%s: there is no builtin auth hook %q; there are %v", name, b, h.cfg.BuiltinHooks)
+		case len(h.cfg.SelfArgs) == 0:
+			return s, mark, errorf(CodeConfiguration, "authhooks.%s: this binary serves no plugins", name)
 		}
 	}
 	return s, mark, nil

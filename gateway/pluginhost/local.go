@@ -22,7 +22,10 @@ type Local struct {
 	err  *Error // why it cannot be used
 }
 
-var _ contract.Transport = (*Local)(nil)
+var (
+	_ contract.Transport  = (*Local)(nil)
+	_ contract.AtMostOnce = (*Local)(nil)
+)
 
 // newLocal configures a built-in transport here. One that cannot be used says
 // so at every call.
@@ -57,6 +60,9 @@ func newLocal(ctx context.Context, name string, spec Spec, t sdk.Transport, d *d
 
 // Type implements contract.Transport.
 func (l *Local) Type() string { return l.name }
+
+// AtMostOnce implements contract.AtMostOnce.
+func (l *Local) AtMostOnce(context.Context) (bool, error) { return l.desc.atMostOnce, nil }
 
 // ValidateTarget implements contract.Transport.
 func (l *Local) ValidateTarget(ctx context.Context, target json.RawMessage) error {

@@ -139,8 +139,8 @@ func (s Set) validate() error {
 				bad("has a timeout that is not between 0 and 10m")
 			case p.Memory != 0 && p.Memory < 16*config.MiB:
 				bad("needs at least 16MiB of memory")
-			case kind == "authhooks" && p.Builtin != "":
-				bad("needs a path: the built-in hooks are configured under auth")
+			case kind == "authhooks" && p.InProcess:
+				bad("runs in the gateway's process where it is configured under auth.hooks, not here")
 			case kind == "transports" && len(p.Headers) > 0:
 				bad("is shown no headers: only auth hooks are")
 			}

@@ -32,10 +32,23 @@ type Transport struct {
 	batch batcher
 }
 
-var _ contract.Transport = (*Transport)(nil)
+var (
+	_ contract.Transport  = (*Transport)(nil)
+	_ contract.AtMostOnce = (*Transport)(nil)
+)
 
 // Type implements contract.Transport: the name in the configuration.
 func (t *Transport) Type() string { return t.name }
+
+// AtMostOnce implements contract.AtMostOnce: as the plugin says.
+func (t *Transport) AtMostOnce(ctx context.Context) (bool, error) {
+	c, i, err := t.take(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer c.give()
+	return i.desc.atMostOnce, nil
+}
 
 // ValidateTarget implements contract.Transport: the plugin's schema, then the
 // plugin. A plugin that cannot be asked is PLUGIN_UNAVAILABLE, not a refusal.

@@ -58,6 +58,14 @@ type Result struct {
 // sent again by itself, even if nobody calls back.
 const NoRepeat = -time.Millisecond
 
+// AtMostOnce is a Transport whose receivers may not be able to tell a wake that
+// is sent twice from two wakes. Then one whose outcome is not known is not sent
+// again by itself.
+type AtMostOnce interface {
+	// AtMostOnce says so; an error says that it is not known now.
+	AtMostOnce(ctx context.Context) (bool, error)
+}
+
 // Transport carries wakes to targets of one type.
 type Transport interface {
 	// Type is the dispatch target's "type" that this transport serves.

@@ -69,7 +69,7 @@ func (s *authHookServer) Authenticate(ctx context.Context, q *authhookv1.Authent
 	}
 	out = &authhookv1.AuthenticateResponse{Verdict: verdict(d.Verdict), CacheForMs: max(d.CacheFor, 0).Milliseconds()}
 	if d.Verdict == contract.Allow {
-		out.Principal = &authhookv1.Principal{Kind: d.Principal.Kind, Id: d.Principal.ID, Profile: d.Principal.Profile}
+		out.Principal = &authhookv1.Principal{Kind: d.Principal.Kind, Id: d.Principal.ID, Profile: d.Principal.Profile, Attributes: d.Principal.Attributes}
 	}
 	return out, nil
 }
@@ -80,7 +80,7 @@ func (s *authHookServer) Authorize(ctx context.Context, q *authhookv1.AuthorizeR
 	}
 	defer guard(ctx, s.log, "Authorize", func(e error) { out, err = nil, status.Error(codes.Internal, e.Error()) })
 	p, r := q.GetPrincipal(), q.GetResource()
-	d, err := s.h.Authorize(ctx, contract.Question{Principal: contract.Principal{Kind: p.GetKind(), ID: p.GetId(), Profile: p.GetProfile()}, Verb: q.Verb,
+	d, err := s.h.Authorize(ctx, contract.Question{Principal: contract.Principal{Kind: p.GetKind(), ID: p.GetId(), Profile: p.GetProfile(), Attributes: p.GetAttributes()}, Verb: q.Verb,
 		Resource: contract.Resource{Service: r.GetService(), Kind: r.GetKind(), ID: r.GetId()}, BuiltInAllowed: q.BuiltInAllowed})
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, text(err))

@@ -4,7 +4,10 @@
 -- is acquired, its snapshot acked, and released, in this transaction. retry:
 -- sent again after p_retry_ms, or after 1 s doubled by attempt up to 60 s.
 -- permanent: this target never takes the wake; it stays open as failed, for a
--- person to redeliver. An answer for a wake that has been claimed or resolved
+-- person to redeliver. unknown: it may have arrived, and the receiver could not
+-- tell it from a second one: the wake is not sent again by itself, but stays
+-- open, may be claimed by whoever got it, and is a person's to redeliver.
+-- p_retry_ms below zero with accepted: likewise never again by itself. An answer for a wake that has been claimed or resolved
 -- meanwhile changes nothing but the attempt. Returns what became of the wake.
 create or replace function rouse._delivery_result(
     p_service_id integer, p_wake_id uuid, p_attempt integer, p_outcome text, p_retry_ms bigint,
@@ -62,16 +65,16 @@ begin
         -- A later attempt is under way: its loan decides what comes next.
         return 'repeated';
     end if;
-    if p_outcome = 'permanent' then
+    if p_outcome in ('permanent', 'unknown') then
         update wake_notifications n set delivery_status = 'failed', next_attempt_at = null
          where n.service_id = p_service_id and n.wake_id = p_wake_id;
-        update entity_dispatch_state d set last_error = 'delivery: ' || coalesce(left(p_error, 200), 'refused for good'), updated_at = p_now
+        update entity_dispatch_state d set last_error = 'delivery: ' || coalesce(left(p_error, 200), case p_outcome when 'unknown' then 'it may or may not have arrived' else 'refused for good' end), updated_at = p_now
          where d.service_id = p_service_id and d.entity_url = v_n.entity_url;
-        return 'failed';
+        return case p_outcome when 'unknown' then 'unknown' else 'failed' end;
     elsif p_outcome = 'accepted' then
         update wake_notifications n
            set delivery_status = 'delivered', delivered_at = coalesce(n.delivered_at, p_now),
-               next_attempt_at = p_now + make_interval(secs => v_c.lease_ttl_ms / 1000.0)
+               next_attempt_at = case when p_retry_ms >= 0 then p_now + make_interval(secs => v_c.lease_ttl_ms / 1000.0) end
          where n.service_id = p_service_id and n.wake_id = p_wake_id;
         return 'delivered';
     end if;

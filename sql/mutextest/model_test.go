@@ -402,6 +402,9 @@ func (m *model) result(e *modelEntity, epoch int64, attempt int, outcome string,
 	case outcome == "permanent":
 		w.delivery, w.next = "failed", nil
 		return "failed"
+	case outcome == "unknown":
+		w.delivery, w.next = "failed", nil
+		return "unknown"
 	}
 	var next time.Time
 	if outcome == "accepted" {

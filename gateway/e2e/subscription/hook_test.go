@@ -284,7 +284,7 @@ func TestSubscriptionsOutliveGateways(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 0, nil)
 	start := func() *servertest.Instance {
-		in := servertest.Start(t, servertest.Options{DB: r.db, Configure: func(c *config.Config) { c.ReaperPeriod = 50 * time.Millisecond }})
+		in := servertest.Start(t, servertest.Options{DB: r.db, PluginProcesses: true, Configure: func(c *config.Config) { c.ReaperPeriod = 50 * time.Millisecond }})
 		r.bases = []string{"http://" + in.Addr().String()}
 		r.Client.Base = r.bases[0]
 		return in

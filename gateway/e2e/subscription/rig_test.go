@@ -20,7 +20,10 @@ import (
 	"github.com/rouse-run/rouse/gateway/server/servertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	servertest.ServePlugins() // webhooks are sent by a process of its own
+	goleak.VerifyTestMain(m)
+}
 
 const patience = 30 * time.Second
 
@@ -39,7 +42,7 @@ func newRig(t *testing.T, gateways int, edit func(*config.Config)) *rig {
 	t.Helper()
 	r := &rig{t: t, db: pgtest.New(t)}
 	for range gateways {
-		r.bases = append(r.bases, "http://"+servertest.Start(t, servertest.Options{DB: r.db, Configure: func(c *config.Config) {
+		r.bases = append(r.bases, "http://"+servertest.Start(t, servertest.Options{DB: r.db, PluginProcesses: true, Configure: func(c *config.Config) {
 			c.ReaperPeriod = 50 * time.Millisecond
 			if edit != nil {
 				edit(c)

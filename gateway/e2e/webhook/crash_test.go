@@ -191,7 +191,7 @@ func TestTheRetryScheduleOutlivesTheGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	answers <- 200
-	servertest.Start(t, servertest.Options{DB: db, Configure: func(c *config.Config) { c.ReaperPeriod = 50 * time.Millisecond }})
+	servertest.Start(t, servertest.Options{DB: db, PluginProcesses: true, Configure: func(c *config.Config) { c.ReaperPeriod = 50 * time.Millisecond }})
 	within(t, "it is done", func() bool {
 		var done bool
 		err := conn.QueryRow(t.Context(), `select claim_status = 'completed' from rouse.wake_notifications where wake_id = $1`, wake).Scan(&done)

@@ -25,6 +25,7 @@ type hooked struct {
 
 func newHooked(t *testing.T, opts servertest.Options) *hooked {
 	t.Helper()
+	opts.PluginProcesses = true
 	in := servertest.Start(t, opts)
 	client := wire.NewHTTP(20 * time.Second)
 	t.Cleanup(client.CloseIdleConnections)

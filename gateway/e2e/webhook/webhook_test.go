@@ -32,8 +32,10 @@ import (
 const asRouse = "ROUSE_TEST_BINARY"
 
 func TestMain(m *testing.M) {
+	servertest.ServePlugins() // all that is sent here is sent by a process of its own
 	if os.Getenv(asRouse) != "" {
-		os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ()}))
+		os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(),
+			Self: []string{"rouse", "plugin-serve"}}))
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -157,7 +159,7 @@ func newWorld(t *testing.T, answer func(delivery) (int, string)) *world {
 		w.posts <- d
 	}))
 	for range 2 {
-		w.bases = append(w.bases, servertest.Start(t, servertest.Options{DB: w.db, Configure: func(c *config.Config) {
+		w.bases = append(w.bases, servertest.Start(t, servertest.Options{DB: w.db, PluginProcesses: true, Configure: func(c *config.Config) {
 			c.ReaperPeriod = 50 * time.Millisecond
 		}}).URL)
 	}

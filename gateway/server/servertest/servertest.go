@@ -7,6 +7,7 @@ package servertest
 import (
 	"context"
 	"log/slog"
+	"os"
 	"testing"
 	"time"
 
@@ -14,16 +15,35 @@ import (
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 	"github.com/rouse-run/rouse/gateway/obs"
 	"github.com/rouse-run/rouse/gateway/server"
+	"github.com/rouse-run/rouse/plugins/sdk"
 )
 
 // TestKeys is a key ring for tests only.
 const TestKeys = "k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+
+const pluginServe = "plugin-serve"
+
+// ServePlugins is the first call of a TestMain: it serves a built-in transport or auth hook, and does not return, if this process is
+// one of a gateway's with PluginProcesses.
+func ServePlugins() {
+	if len(os.Args) == 3 && os.Args[1] == pluginServe {
+		if hook := server.BuiltinHooks(context.Background())[os.Args[2]]; hook != nil {
+			sdk.ServeAuthHook(hook())
+		} else {
+			sdk.ServeTransport(server.Builtins()[os.Args[2]]())
+		}
+		os.Exit(0)
+	}
+}
 
 // Options of Start. The zero value is a gateway as `dev` runs it on a new database.
 type Options struct {
 	DB *pgtest.DB // nil = a new one; give the same to several gateways
 	// Configure changes the settings before the gateway is built.
 	Configure func(*config.Config)
+	// PluginProcesses runs the built-in transports as `serve` does: each in a process of its own, which is the test's
+	// binary. Its TestMain calls ServePlugins.
+	PluginProcesses bool
 	// Log nil = the test's own log, at warn.
 	Log *slog.Logger
 }
@@ -57,7 +77,11 @@ func Start(t testing.TB, opts Options) *Instance {
 	}
 	// Not the test's context: it ends before the cleanup that drains.
 	ctx := context.WithoutCancel(t.Context())
-	s, err := server.New(ctx, cfg, server.Deps{Log: opts.Log, Release: "v0.0.0-test"})
+	deps := server.Deps{Log: opts.Log, Release: "v0.0.0-test"}
+	if opts.PluginProcesses {
+		deps.SelfArgs = []string{"rouse", pluginServe}
+	}
+	s, err := server.New(ctx, cfg, deps)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -363,7 +363,10 @@ type Principal struct {
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	Id   string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// profile is kept on the row of a user: display_name, email, avatar_url.
-	Profile       map[string]string `protobuf:"bytes,3,rep,name=profile,proto3" json:"profile,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Profile map[string]string `protobuf:"bytes,3,rep,name=profile,proto3" json:"profile,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// attributes are what authorizers may want to know besides, such as groups.
+	// They are stored nowhere.
+	Attributes    map[string]string `protobuf:"bytes,4,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -415,6 +418,13 @@ func (x *Principal) GetId() string {
 func (x *Principal) GetProfile() map[string]string {
 	if x != nil {
 		return x.Profile
+	}
+	return nil
+}
+
+func (x *Principal) GetAttributes() map[string]string {
+	if x != nil {
+		return x.Attributes
 	}
 	return nil
 }
@@ -834,12 +844,18 @@ const file_rouse_authhook_v1_authhook_proto_rawDesc = "" +
 	"\x05error\x18\x01 \x01(\tR\x05error\"4\n" +
 	"\x06Header\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06values\x18\x02 \x03(\tR\x06values\"\xb0\x01\n" +
+	"\x06values\x18\x02 \x03(\tR\x06values\"\xbd\x02\n" +
 	"\tPrincipal\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12C\n" +
-	"\aprofile\x18\x03 \x03(\v2).rouse.authhook.v1.Principal.ProfileEntryR\aprofile\x1a:\n" +
+	"\aprofile\x18\x03 \x03(\v2).rouse.authhook.v1.Principal.ProfileEntryR\aprofile\x12L\n" +
+	"\n" +
+	"attributes\x18\x04 \x03(\v2,.rouse.authhook.v1.Principal.AttributesEntryR\n" +
+	"attributes\x1a:\n" +
 	"\fProfileEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a=\n" +
+	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"l\n" +
 	"\x13AuthenticateRequest\x123\n" +
@@ -892,7 +908,7 @@ func file_rouse_authhook_v1_authhook_proto_rawDescGZIP() []byte {
 }
 
 var file_rouse_authhook_v1_authhook_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_rouse_authhook_v1_authhook_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_rouse_authhook_v1_authhook_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_rouse_authhook_v1_authhook_proto_goTypes = []any{
 	(Verdict)(0),                 // 0: rouse.authhook.v1.Verdict
 	(*DescribeRequest)(nil),      // 1: rouse.authhook.v1.DescribeRequest
@@ -909,30 +925,32 @@ var file_rouse_authhook_v1_authhook_proto_goTypes = []any{
 	(*HealthRequest)(nil),        // 12: rouse.authhook.v1.HealthRequest
 	(*HealthResponse)(nil),       // 13: rouse.authhook.v1.HealthResponse
 	nil,                          // 14: rouse.authhook.v1.Principal.ProfileEntry
+	nil,                          // 15: rouse.authhook.v1.Principal.AttributesEntry
 }
 var file_rouse_authhook_v1_authhook_proto_depIdxs = []int32{
 	14, // 0: rouse.authhook.v1.Principal.profile:type_name -> rouse.authhook.v1.Principal.ProfileEntry
-	5,  // 1: rouse.authhook.v1.AuthenticateRequest.headers:type_name -> rouse.authhook.v1.Header
-	0,  // 2: rouse.authhook.v1.AuthenticateResponse.verdict:type_name -> rouse.authhook.v1.Verdict
-	6,  // 3: rouse.authhook.v1.AuthenticateResponse.principal:type_name -> rouse.authhook.v1.Principal
-	6,  // 4: rouse.authhook.v1.AuthorizeRequest.principal:type_name -> rouse.authhook.v1.Principal
-	10, // 5: rouse.authhook.v1.AuthorizeRequest.resource:type_name -> rouse.authhook.v1.Resource
-	0,  // 6: rouse.authhook.v1.AuthorizeResponse.verdict:type_name -> rouse.authhook.v1.Verdict
-	1,  // 7: rouse.authhook.v1.AuthHookService.Describe:input_type -> rouse.authhook.v1.DescribeRequest
-	3,  // 8: rouse.authhook.v1.AuthHookService.Configure:input_type -> rouse.authhook.v1.ConfigureRequest
-	7,  // 9: rouse.authhook.v1.AuthHookService.Authenticate:input_type -> rouse.authhook.v1.AuthenticateRequest
-	9,  // 10: rouse.authhook.v1.AuthHookService.Authorize:input_type -> rouse.authhook.v1.AuthorizeRequest
-	12, // 11: rouse.authhook.v1.AuthHookService.Health:input_type -> rouse.authhook.v1.HealthRequest
-	2,  // 12: rouse.authhook.v1.AuthHookService.Describe:output_type -> rouse.authhook.v1.DescribeResponse
-	4,  // 13: rouse.authhook.v1.AuthHookService.Configure:output_type -> rouse.authhook.v1.ConfigureResponse
-	8,  // 14: rouse.authhook.v1.AuthHookService.Authenticate:output_type -> rouse.authhook.v1.AuthenticateResponse
-	11, // 15: rouse.authhook.v1.AuthHookService.Authorize:output_type -> rouse.authhook.v1.AuthorizeResponse
-	13, // 16: rouse.authhook.v1.AuthHookService.Health:output_type -> rouse.authhook.v1.HealthResponse
-	12, // [12:17] is the sub-list for method output_type
-	7,  // [7:12] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	15, // 1: rouse.authhook.v1.Principal.attributes:type_name -> rouse.authhook.v1.Principal.AttributesEntry
+	5,  // 2: rouse.authhook.v1.AuthenticateRequest.headers:type_name -> rouse.authhook.v1.Header
+	0,  // 3: rouse.authhook.v1.AuthenticateResponse.verdict:type_name -> rouse.authhook.v1.Verdict
+	6,  // 4: rouse.authhook.v1.AuthenticateResponse.principal:type_name -> rouse.authhook.v1.Principal
+	6,  // 5: rouse.authhook.v1.AuthorizeRequest.principal:type_name -> rouse.authhook.v1.Principal
+	10, // 6: rouse.authhook.v1.AuthorizeRequest.resource:type_name -> rouse.authhook.v1.Resource
+	0,  // 7: rouse.authhook.v1.AuthorizeResponse.verdict:type_name -> rouse.authhook.v1.Verdict
+	1,  // 8: rouse.authhook.v1.AuthHookService.Describe:input_type -> rouse.authhook.v1.DescribeRequest
+	3,  // 9: rouse.authhook.v1.AuthHookService.Configure:input_type -> rouse.authhook.v1.ConfigureRequest
+	7,  // 10: rouse.authhook.v1.AuthHookService.Authenticate:input_type -> rouse.authhook.v1.AuthenticateRequest
+	9,  // 11: rouse.authhook.v1.AuthHookService.Authorize:input_type -> rouse.authhook.v1.AuthorizeRequest
+	12, // 12: rouse.authhook.v1.AuthHookService.Health:input_type -> rouse.authhook.v1.HealthRequest
+	2,  // 13: rouse.authhook.v1.AuthHookService.Describe:output_type -> rouse.authhook.v1.DescribeResponse
+	4,  // 14: rouse.authhook.v1.AuthHookService.Configure:output_type -> rouse.authhook.v1.ConfigureResponse
+	8,  // 15: rouse.authhook.v1.AuthHookService.Authenticate:output_type -> rouse.authhook.v1.AuthenticateResponse
+	11, // 16: rouse.authhook.v1.AuthHookService.Authorize:output_type -> rouse.authhook.v1.AuthorizeResponse
+	13, // 17: rouse.authhook.v1.AuthHookService.Health:output_type -> rouse.authhook.v1.HealthResponse
+	13, // [13:18] is the sub-list for method output_type
+	8,  // [8:13] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_rouse_authhook_v1_authhook_proto_init() }
@@ -946,7 +964,7 @@ func file_rouse_authhook_v1_authhook_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_rouse_authhook_v1_authhook_proto_rawDesc), len(file_rouse_authhook_v1_authhook_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
