@@ -32,10 +32,14 @@ type pluginServeCmd struct {
 	Name string `arg:""`
 }
 
-func (c *pluginServeCmd) Run(*run) error {
+func (c *pluginServeCmd) Run(r *run) error {
+	if hook := server.BuiltinHooks(r.ctx)[c.Name]; hook != nil {
+		sdk.ServeAuthHook(hook())
+		return nil
+	}
 	make := server.Builtins()[c.Name]
 	if make == nil {
-		return failf(ExitUsage, "there is no built-in transport %q", c.Name)
+		return failf(ExitUsage, "there is no built-in plugin %q", c.Name)
 	}
 	sdk.ServeTransport(make())
 	return nil

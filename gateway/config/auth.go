@@ -124,6 +124,9 @@ func (a *Auth) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// Validate says what is wrong with the section by itself.
+func (a Auth) Validate() error { return errors.Join(a.validate()...) }
+
 // validate lists what is wrong, by the names of the file.
 func (a Auth) validate() (wrong []error) {
 	bad := func(format string, args ...any) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"slices"
 
 	"github.com/rouse-run/rouse/gateway/control"
 	"github.com/rouse-run/rouse/gateway/pluginhost"
@@ -21,7 +22,7 @@ func Builtins() map[string]func() sdk.Transport {
 // pluginHost builds the host of all transports, the built-in webhook among them, and of the auth hooks that are plugins.
 func (s *Server) pluginHost(ctx context.Context, signer pluginhost.Signer) (*pluginhost.Host, error) {
 	return pluginhost.New(ctx, pluginhost.Config{
-		File: s.Config.PluginsFile, Amend: s.amend, Builtins: Builtins(), SelfArgs: s.selfArgs, Signer: signer, Log: s.Log, Registry: s.Metrics.Registry,
+		File: s.Config.PluginsFile, Amend: s.amend, Builtins: Builtins(), BuiltinHooks: slices.Sorted(maps.Keys(BuiltinHooks(ctx))), SelfArgs: s.selfArgs, Signer: signer, Log: s.Log, Registry: s.Metrics.Registry,
 	})
 }
 

@@ -6,6 +6,11 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/rouse-run/rouse/gateway/server/servertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	servertest.ServePlugins()
+	goleak.VerifyTestMain(m)
+}
