@@ -49,7 +49,7 @@ func TestManifestRowsRegisterAndUnregister(t *testing.T) {
 	}
 	check := func() {
 		t.Helper()
-		rows, err := r.db.Pool(t).Query(t.Context(), `select manifest_key, source_url || ' ' || condition || ' ' || debounce_ms || ' ' || timeout_ms || ' ' || include_response
+		rows, err := r.pool.Query(t.Context(), `select manifest_key, source_url || ' ' || condition || ' ' || debounce_ms || ' ' || timeout_ms || ' ' || include_response
 			from rouse.observers where kind = 'wake'`)
 		if err != nil {
 			t.Fatal(err)

@@ -94,7 +94,7 @@ func TestChangesAreNarrowedByCollectionAndOperation(t *testing.T) {
 		v := decode(t, e)
 		id := strings.Split(e.key, "-")[1]
 		var key string
-		if err := r.db.Conn(t).QueryRow(t.Context(), `select manifest_key from rouse.observers where id = $1::text::bigint`, id).Scan(&key); err != nil {
+		if err := r.pool.QueryRow(t.Context(), `select manifest_key from rouse.observers where id = $1::text::bigint`, id).Scan(&key); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range v["changes"].([]any) {
@@ -480,7 +480,7 @@ func TestServicesDoNotMix(t *testing.T) {
 	r.settle(r.worker())
 	for service, want := range map[int32]string{1: "1 1 2", id: "0 1 2"} {
 		var got string
-		if err := r.db.Conn(t).QueryRow(t.Context(), `select count(*) filter (where s.path = 'chat/a/main' and m.payload like '%"type":"wake"%'::bytea) || ' ' ||
+		if err := r.pool.QueryRow(t.Context(), `select count(*) filter (where s.path = 'chat/a/main' and m.payload like '%"type":"wake"%'::bytea) || ' ' ||
 			count(*) filter (where s.path = 'chat/b/main' and m.payload like '%"type":"inbox"%'::bytea) || ' ' ||
 			count(*) filter (where s.path = '_entities/all') from rouse.streams s join rouse.messages m on m.stream_id = s.id where s.service_id = $1`, service).Scan(&got); err != nil {
 			t.Fatal(err)

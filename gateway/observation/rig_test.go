@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 	"github.com/rouse-run/rouse/gateway/store"
 )
@@ -16,9 +18,10 @@ const kyle = "/principal/user%3Akyle"
 
 // rig is a database with entities, without gateways.
 type rig struct {
-	t  testing.TB
-	db *pgtest.DB
-	s  *store.Store
+	t    testing.TB
+	db   *pgtest.DB
+	s    *store.Store
+	pool *pgxpool.Pool
 }
 
 func newRig(t testing.TB) *rig {
@@ -33,7 +36,7 @@ func rigOn(t testing.TB, db *pgtest.DB) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	return &rig{t, db, s}
+	return &rig{t, db, s, db.Pool(t)}
 }
 
 // spawn makes an entity of kyle's, below a parent if that is not empty.
@@ -88,7 +91,7 @@ func (r *rig) rows(path, typ string) []event {
 	if strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "/_") {
 		path += "/main"
 	}
-	rows, err := r.db.Pool(r.t).Query(r.t.Context(), `select m.position, m.payload from rouse.messages m join rouse.streams s on s.id = m.stream_id
+	rows, err := r.pool.Query(r.t.Context(), `select m.position, m.payload from rouse.messages m join rouse.streams s on s.id = m.stream_id
 		where s.path = $1 order by m.position`, strings.TrimPrefix(path, "/"))
 	if err != nil {
 		r.t.Fatal(err)
@@ -133,7 +136,7 @@ func decode(t testing.TB, e event) map[string]any {
 
 func (r *rig) count(sql string, args ...any) (n int64) {
 	r.t.Helper()
-	if err := r.db.Conn(r.t).QueryRow(r.t.Context(), sql, args...).Scan(&n); err != nil {
+	if err := r.pool.QueryRow(r.t.Context(), sql, args...).Scan(&n); err != nil {
 		r.t.Fatalf("%s: %v", sql, err)
 	}
 	return n

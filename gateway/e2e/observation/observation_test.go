@@ -117,7 +117,7 @@ func TestSchedulesRunAndEnd(t *testing.T) {
 	r.call(200, r.kyle, "PUT", at+"often", `{"scheduleType":"cron","expression":"0 9 * * *","timezone":"America/New_York","payload":{"x":1}}`)
 	planned := func() bool {
 		var n int
-		if err := r.db.Conn(t).QueryRow(t.Context(), `select count(*) from rouse.scheduled_tasks where kind = 'cron_tick' and planned and due_at > clock_timestamp()`).Scan(&n); err != nil {
+		if err := r.pool.QueryRow(t.Context(), `select count(*) from rouse.scheduled_tasks where kind = 'cron_tick' and planned and due_at > clock_timestamp()`).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n == 1
@@ -144,7 +144,7 @@ func TestSchedulesRunAndEnd(t *testing.T) {
 	r.due()
 	r.eventually("the chain ends", func() bool {
 		var n int
-		if err := r.db.Conn(t).QueryRow(t.Context(), `select count(*) from rouse.scheduled_tasks where kind = 'cron_tick' and due_at is not null`).Scan(&n); err != nil {
+		if err := r.pool.QueryRow(t.Context(), `select count(*) from rouse.scheduled_tasks where kind = 'cron_tick' and due_at is not null`).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n == 0
@@ -184,13 +184,13 @@ func TestWhatIsDueWhileNobodyRunsIsDoneOnce(t *testing.T) {
 		r.call(204, r.kyle, "POST", "/_electric/entities/chat/b/send", `{"payload":"later","afterMs":3600000}`)
 		r.call(200, r.kyle, "PUT", "/_electric/entities/chat/a/schedules/s", `{"scheduleType":"cron","expression":"0 0 1 1 *","payload":1}`)
 		r.eventually("the tick is planned", func() bool {
-			return db.Conn(t).QueryRow(t.Context(), `select '/' || s.path from rouse.scheduled_tasks t join rouse.streams s on s.id = t.stream_id where t.planned`).Scan(&stream) == nil
+			return r.pool.QueryRow(t.Context(), `select '/' || s.path from rouse.scheduled_tasks t join rouse.streams s on s.id = t.stream_id where t.planned`).Scan(&stream) == nil
 		})
 		token, _ := r.hold("b")
 		r.write("b", token, row("insert", "todo", "1", `{}`))
 		r.eventually("it is collected", func() bool {
 			var n int
-			err := db.Conn(t).QueryRow(t.Context(), `select count(*) from rouse.observers where state is not null and not behind`).Scan(&n)
+			err := r.pool.QueryRow(t.Context(), `select count(*) from rouse.observers where state is not null and not behind`).Scan(&n)
 			return err == nil && n == 1
 		})
 	})

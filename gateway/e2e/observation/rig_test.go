@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
 	"github.com/rouse-run/rouse/gateway/config"
@@ -25,6 +26,7 @@ const patience = 30 * time.Second
 type rig struct {
 	t             *testing.T
 	db            *pgtest.DB
+	pool          *pgxpool.Pool
 	hc            *http.Client
 	kyle, mallory *wire.Client
 }
@@ -41,7 +43,7 @@ func newRigOn(t *testing.T, db *pgtest.DB) *rig {
 	hc := wire.NewHTTP(patience)
 	t.Cleanup(hc.CloseIdleConnections)
 	as := func(principal string) *wire.Client { return &wire.Client{Base: gw.URL, Principal: principal, HTTP: hc} }
-	return &rig{t: t, db: db, hc: hc, kyle: as("user:kyle"), mallory: as("user:mallory")}
+	return &rig{t: t, db: db, pool: db.Pool(t), hc: hc, kyle: as("user:kyle"), mallory: as("user:mallory")}
 }
 
 func (r *rig) call(status int, who *wire.Client, method, path, body string, header ...string) wire.Answer {
