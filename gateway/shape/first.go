@@ -3,63 +3,95 @@ package shape
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/shape/where"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
-// held is how much of a snapshot is collected before it is sent: most end below,
-// so that a slow client holds no connection of the database.
-const held = 4 << 20
+// held is how much of a snapshot is collected in memory; the rest waits in a file,
+// so that a slow client holds no connection of the database, nobody's turn, and
+// little memory.
+const held = 1 << 20
 
-// chunk is how much is written at once of a longer one.
+// chunk is how much is written at once.
 const chunk = 256 << 10
 
-// answer is a body that begins to be sent when it has become long.
+// answer is a body that is sent when all of it has been read.
 type answer struct {
-	h     *Handler
-	q     *request
-	buf   []byte
-	begun bool
+	h    *Handler
+	q    *request
+	buf  []byte
+	file *os.File
+	size int64
 }
 
-// grow sends what there is, if it is much. A client that does not take it in
-// time ends the read.
+// grow puts what there is into a file, if it is much.
 func (a *answer) grow() error {
-	limit := held
-	if a.begun {
-		limit = chunk
-	}
-	if len(a.buf) < limit {
+	if len(a.buf) < held {
 		return nil
 	}
-	a.begun = true
-	if !a.h.write(a.q, a.buf) {
-		panic(http.ErrAbortHandler)
+	return a.spill()
+}
+
+func (a *answer) spill() error {
+	if a.file == nil {
+		f, err := os.CreateTemp("", "rouse-shape-")
+		if err != nil {
+			return problem.Wrap(problem.Overloaded, err, "The snapshot is too large to be sent: there is no room for a file.")
+		}
+		a.file = f
+		// Its room is free again when it is closed, however that comes.
+		if err := os.Remove(f.Name()); err != nil {
+			return err
+		}
 	}
-	a.buf = a.buf[:0]
+	n, err := a.file.Write(a.buf)
+	a.size, a.buf = a.size+int64(n), a.buf[:0]
+	if err != nil {
+		return problem.Wrap(problem.Overloaded, err, "The snapshot is too large to be sent: there is no room for a file.")
+	}
 	return nil
 }
 
-// end sends the rest. What fails after the beginning can only be said by cutting
-// the connection.
+// end sends the body, or answers the error that kept it from being read.
 func (a *answer) end(err error) error {
-	if err != nil && a.begun {
-		panic(http.ErrAbortHandler)
+	if a.file != nil {
+		defer a.file.Close()
+		if err == nil {
+			err = a.spill()
+		}
+		if err == nil {
+			_, err = a.file.Seek(0, io.SeekStart)
+		}
 	}
 	if err != nil {
+		forget(a.q.w.Header())
 		return err
 	}
-	if !a.begun {
-		a.q.w.Header().Set("Content-Length", strconv.Itoa(len(a.buf)))
+	a.q.w.Header().Set("Content-Length", strconv.FormatInt(a.size+int64(len(a.buf)), 10))
+	if a.file == nil {
+		a.h.write(a.q, a.buf)
+		return nil
 	}
-	a.h.write(a.q, a.buf)
-	return nil
+	buf := make([]byte, chunk)
+	for {
+		n, err := a.file.Read(buf)
+		if n > 0 && !a.h.write(a.q, buf[:n]) || errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			panic(http.ErrAbortHandler) // the answer has begun: only a cut connection tells
+		}
+	}
 }
 
 // session waits a moment for the row session to begin. A snapshot can do
@@ -105,11 +137,7 @@ func (h *Handler) serveFirst(q *request) error {
 		a.buf = append(m.write(a.buf, q.table, ""), ',')
 		return a.grow()
 	})
-	if err == nil {
-		a.buf = append(upToDate(a.buf, start), ']')
-	} else if !a.begun {
-		forget(q.w.Header())
-	}
+	a.buf = append(upToDate(a.buf, start), ']')
 	return a.end(err)
 }
 
@@ -257,10 +285,6 @@ func (h *Handler) serveSubset(q *request) error {
 		a.buf = m.write(a.buf, q.table, "")
 		return a.grow()
 	})
-	if err == nil {
-		a.buf = append(a.buf, ']', '}')
-	} else if !a.begun {
-		forget(q.w.Header())
-	}
+	a.buf = append(a.buf, ']', '}')
 	return a.end(err)
 }

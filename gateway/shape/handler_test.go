@@ -101,12 +101,12 @@ func (r *rig) get(t *testing.T, query string) (*http.Response, string, error) {
 	return res, string(body), err
 }
 
-// A long snapshot is sent as it is read, and is whole.
-func TestALongSnapshotIsSentAsItIsRead(t *testing.T) {
+// A long snapshot waits in a file, and is whole.
+func TestALongSnapshotIsWhole(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, many{rows: 20_000, size: 500}, true, nil)
 	res, body, err := r.get(t, "table=users&offset=-1")
-	if err != nil || res.StatusCode != 200 || res.ContentLength >= 0 {
+	if err != nil || res.StatusCode != 200 || res.ContentLength != int64(len(body)) {
 		t.Fatalf("%v %+v", err, res)
 	}
 	var ms []json.RawMessage
@@ -115,17 +115,69 @@ func TestALongSnapshotIsSentAsItIsRead(t *testing.T) {
 	}
 }
 
-// A read that fails after its answer has begun must not look whole; one that
-// fails before is an error.
-func TestASnapshotThatFailsIsCutOff(t *testing.T) {
+// A read that fails is an error, however much has been read before.
+func TestASnapshotThatFails(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, many{rows: 20_000, size: 500, failAt: 15_000}, true, nil)
-	if res, _, err := r.get(t, "table=users&offset=-1"); err == nil {
-		t.Errorf("it looks whole: %+v", res)
+	for _, failAt := range []int{15, 15_000} {
+		r := newRig(t, many{rows: 20_000, size: 500, failAt: failAt}, true, nil)
+		if res, body, err := r.get(t, "table=users&offset=-1"); err != nil || res.StatusCode != 500 || res.Header.Get("Electric-Handle") != "" || strings.Contains(body, "xxx") {
+			t.Errorf("%v %+v %.200s", err, res, body)
+		}
 	}
-	r = newRig(t, many{rows: 20, size: 500, failAt: 15}, true, nil)
-	if res, body, err := r.get(t, "table=users&offset=-1"); err != nil || res.StatusCode != 500 || res.Header.Get("Electric-Handle") != "" || strings.Contains(body, "xxx") {
-		t.Errorf("%v %+v %s", err, res, body)
+}
+
+// Clients that do not take their snapshot keep nobody from getting theirs.
+func TestASlowSnapshotTakesNobodysTurn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, many{rows: 40_000, size: 500}, true, func(c *Config) { c.Snapshots, c.WriteTimeout = 1, time.Minute })
+	for range 3 {
+		slow, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer slow.Close()
+		if _, err := fmt.Fprint(slow, "GET /?table=users&offset=-1 HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		// It has been answered, and reads no further.
+		if _, err := slow.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if res, body, err := r.get(t, "table=users&offset=-1"); err != nil || res.StatusCode != 200 || len(body) < 20_000_000 {
+		t.Errorf("%v %+v, %d bytes", err, res, len(body))
+	}
+	waitFor(t, "only the slow ones are being served", func() bool { return r.source.busy() == 3 })
+}
+
+// The same part of the log is not sent twice to who has it.
+func TestWhatAClientHasIsNotSentAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, many{rows: 1}, true, nil)
+	res, _, err := r.get(t, "table=users&offset=-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ring.Commit(userTx(100, 1000, 10))
+	query := "table=users&handle=" + res.Header.Get("Electric-Handle") + "&offset=" + res.Header.Get("Electric-Offset")
+	first, body, err := r.get(t, query)
+	if err != nil || first.StatusCode != 200 || !strings.Contains(body, `"txids":[100]`) || first.Header.Get("Etag") == "" || first.Header.Get("Cache-Control") != "private, no-cache" {
+		t.Fatalf("%v %+v %s", err, first, body)
+	}
+	for tag, want := range map[string]int{first.Header.Get("Etag"): 304, `"another"`: 200} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+"/?"+query, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("If-None-Match", tag)
+		again, err := r.server.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again.Body.Close()
+		if again.StatusCode != want || again.Header.Get("Electric-Offset") == "" {
+			t.Errorf("%s: %d %v", tag, again.StatusCode, again.Header)
+		}
 	}
 }
 
