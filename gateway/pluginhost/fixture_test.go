@@ -83,6 +83,10 @@ func fixture(what string) {
 		sdk.ServeTransport(fixtureTransport(false))
 	case "once":
 		sdk.ServeTransport(fixtureTransport(true))
+	case "batch":
+		t := fixtureTransport(false)
+		t.MaxBatch = 16
+		sdk.ServeTransport(t)
 	case "hook":
 		sdk.ServeAuthHook(fixtureHook())
 	case "host":
