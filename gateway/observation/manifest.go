@@ -11,6 +11,7 @@ import (
 // effect is what one key of a manifest asks for, as manifest_apply reads it.
 type effect struct {
 	Key     string         `json:"key"`
+	At      int64          `json:"at"`
 	Wake    *wakeEffect    `json:"wake,omitempty"`
 	Cron    *cronEffect    `json:"cron,omitempty"`
 	Link    string         `json:"link,omitempty"`
@@ -60,7 +61,7 @@ func effects(o store.Observer) []effect {
 			if e.typ != "manifest" || e.key == "" || !storable(e.key) {
 				continue
 			}
-			f := effect{Key: e.key}
+			f := effect{Key: e.key, At: e.position}
 			if e.operation != "delete" && e.value != nil {
 				f = read(o, e)
 			}
@@ -87,7 +88,7 @@ func storable(s string) bool {
 // read says what one manifest row asks for. What cannot be understood asks for
 // nothing: its writer has had its answer long ago.
 func read(o store.Observer, e event) effect {
-	f := effect{Key: e.key}
+	f := effect{Key: e.key, At: e.position}
 	v := e.value
 	kind := text(v["kind"])
 	config := object(v["config"])

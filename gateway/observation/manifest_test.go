@@ -106,6 +106,37 @@ func TestManifestRowsRegisterAndUnregister(t *testing.T) {
 	}
 }
 
+// What happens on a source between a manifest row and its reading, which may be a
+// crash away, is told; what happened before the row is not.
+func TestAManifestRowCountsFromItsAppend(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.manifest("/chat/a")
+	for _, u := range []string{"/chat/b", "/chat/quiet"} {
+		r.spawn(u, "")
+	}
+	todo := func(key string) { r.write("chat/b/main", row("insert", "todo", key, `{}`)) }
+	todo("before")
+	r.write("chat/a/main", row("insert", "manifest", "quiet", `{"kind":"observe","entity_url":"/chat/quiet","wake":{"on":"change"}}`))
+	r.write("chat/a/main", row("insert", "manifest", "m", `{"kind":"observe","entity_url":"/chat/b","wake":{"on":"change"}}`))
+	todo("1")
+	r.write("chat/a/main", row("insert", "note", "n", `{}`))
+	todo("2")
+	w := r.worker()
+	r.settle(w)
+	todo("3")
+	r.settle(w)
+	var got []string
+	for _, e := range r.wakes("/chat/a") {
+		for _, c := range decode(t, e)["changes"].([]any) {
+			got = append(got, c.(map[string]any)["key"].(string))
+		}
+	}
+	if fmt.Sprint(got) != "[1 2 3]" {
+		t.Errorf("%v", got)
+	}
+}
+
 // Several rows of a key that are read together: the last one counts.
 func TestTheLastRowOfAKeyCounts(t *testing.T) {
 	t.Parallel()

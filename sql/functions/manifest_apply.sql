@@ -2,6 +2,8 @@
 -- between p_from and p_to, and moves the cursor, in one transaction. p_effects is
 -- an array with one element a key, the last state of each:
 --   key      the manifest's key
+--   at       where its row ends in the entity's stream: what was appended to a
+--            source after it is told, although the row is read only now
 --   wake     {source, condition, debounce, timeout, include} or absent
 --   cron     {expression, timezone} of the wake's source, or absent
 --   link     the path of the shared state it uses, or absent
@@ -24,6 +26,7 @@ declare
     v_any  boolean;
     v_now  timestamptz;
     v_keep bigint;
+    v_age  integer;
     v_path text;
     w      jsonb;
     e      jsonb;
@@ -57,6 +60,16 @@ begin
                 end if;
                 v_keep := _observer_put(o.service_id, 'wake', o.subscriber_url, v_path, w ->> 'source', v_by, v_any, w ->> 'condition',
                     (w ->> 'debounce')::integer, (w ->> 'timeout')::integer, (w ->> 'include')::boolean, e ->> 'key', v_now);
+                -- A cursor that has just begun goes back to the row that asked for it.
+                select age(x.xmin) into v_age from messages x where x.stream_id = o.stream_id and x.position = (e ->> 'at')::bigint;
+                update observers b
+                   set acked = k.acked, behind = k.acked < b.acked
+                  from observers n
+                 cross join lateral (select coalesce((select x.position from messages x
+                                                       where x.stream_id = n.stream_id and x.position <= n.acked and age(x.xmin) >= v_age
+                                                       order by x.position desc limit 1),
+                                                     (select coalesce(s.fork_at, 0) from streams s where s.id = n.stream_id)) as acked) k
+                 where n.id = v_keep and n.created_at = v_now and n.stream_id is not null and v_age is not null and b.id = n.id;
             end if;
         end if;
         delete from observers b
