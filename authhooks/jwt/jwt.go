@@ -155,6 +155,17 @@ func def[T comparable](field *T, value T) {
 // Close ends fetches under way.
 func (h *Hook) Close() { h.keys.close() }
 
+// Outage says why the issuer's keys could not be had the last time; "" when they
+// could, or when nobody has asked yet.
+func (h *Hook) Outage() string {
+	h.keys.mu.Lock()
+	defer h.keys.mu.Unlock()
+	if h.keys.failed == nil {
+		return ""
+	}
+	return h.keys.failed.Error()
+}
+
 // Name implements contract.AuthHook.
 func (h *Hook) Name() string { return h.o.Name }
 

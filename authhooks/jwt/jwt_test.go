@@ -284,6 +284,9 @@ func TestKeysRotateAndProvidersGoDown(t *testing.T) {
 		}
 	}
 	want("down from the start", byOld, contract.Deny, true)
+	if h.Outage() == "" {
+		t.Error("the outage is kept quiet")
+	}
 	p.down.Store(false)
 	want("asked again too soon", byOld, contract.Deny, true)
 	forward(11 * time.Second)
@@ -314,6 +317,9 @@ func TestKeysRotateAndProvidersGoDown(t *testing.T) {
 	p.down.Store(false)
 	forward(11 * time.Second)
 	want("up again", byFresh, contract.Allow, false)
+	if why := h.Outage(); why != "" {
+		t.Error(why)
+	}
 }
 
 func until(t *testing.T, ok func() bool) {
@@ -375,4 +381,21 @@ func BenchmarkAuthenticate(b *testing.B) {
 			}
 		})
 	}
+}
+
+// Whatever is shown, the hook neither panics nor lets anybody in.
+func FuzzAuthenticate(f *testing.F) {
+	key := newKey(f, "k", jwa.ES256())
+	p := newIDP(f, key)
+	h := newHook(f, p, nil)
+	good := sign(f, p.claims(map[string]any{"exp": time.Now().Add(time.Hour).Unix()}), jwa.ES256(), key)
+	for _, seed := range []string{good, good + ".", "..", "a.b.c", "e30.e30.", good[:len(good)-4], strings.Replace(good, ".", "..", 1), "eyJhbGciOiJub25lIn0." + strings.SplitN(good, ".", 3)[1] + "."} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, token string) {
+		d, err := ask(t, h, token)
+		if d.Verdict == contract.Allow && (err != nil || strings.TrimSpace(token) != good) {
+			t.Errorf("%q is let in", token)
+		}
+	})
 }

@@ -89,6 +89,12 @@ func (s *Server) authHook(h config.AuthHook, last bool) (contract.AuthHook, erro
 			CacheFor: c.CacheFor, Refresh: c.Refresh, MaxStale: c.MaxStale, AllowHTTP: c.AllowHTTP})
 		if err == nil {
 			s.closing("jwt", hook.Close)
+			s.Health.Note(func() []obs.Reason {
+				if hook.Outage() != "" {
+					return []obs.Reason{{Check: "jwt", Code: "ISSUER_UNAVAILABLE", Detail: "the keys of an issuer cannot be fetched; those fetched before count until max_stale"}}
+				}
+				return nil
+			})
 		}
 		return hook, err
 	case h.MTLS != nil:

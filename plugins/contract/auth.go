@@ -77,7 +77,7 @@ type HeaderReader interface {
 type Resource struct {
 	// Service is the scope's name.
 	Service string
-	// Kind is route, entity, type, runner, subscription or stream.
+	// Kind is route, entity, type or runner.
 	Kind string
 	// ID is the route's path, or the thing's url, name or id.
 	ID string
