@@ -229,3 +229,45 @@ func FuzzRowDecoder(f *testing.F) {
 		_ = d.decode(frame)
 	})
 }
+
+// A slot waits for the transactions that write. Whoever gives up does not wait
+// with it, and leaves none behind.
+func TestARowSessionThatWaitsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Server(t, pgtest.Options{}).DB
+	conn, writer := db.Conn(t), db.Conn(t)
+	exec(t, writer, `begin; insert into rouse.users (service_id, id) values (1, 'slow')`)
+	f, err := New(Config{DSN: db.DirectDSN()}, Deps{Hub: NewHub()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := &rowLog{}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- f.Rows(ctx, log, 1<<20) }()
+	waiting := func() bool {
+		return query[int](t, conn, `select count(*) from pg_stat_activity where application_name = 'rouse-rows' and wait_event_type = 'Lock'`) == 1
+	}
+	eventually(t, "the slot to wait", waiting)
+	cancel()
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("it ended without an error")
+		}
+	case <-time.After(testPatience):
+		t.Fatal("it cannot be given up")
+	}
+	eventually(t, "its backend to be gone", func() bool {
+		return query[int](t, conn, `select count(*) from pg_stat_activity where application_name = 'rouse-rows'`) == 0
+	})
+	if n := query[int](t, conn, `select count(*) from pg_replication_slots`); n != 0 {
+		t.Errorf("%d slots are left", n)
+	}
+	go func() { ended <- f.Rows(t.Context(), log, 1<<20) }()
+	eventually(t, "the next to wait", waiting)
+	exec(t, writer, `commit`)
+	eventually(t, "it to begin", func() bool { n, _, _ := log.seen(); return n == 1 })
+	exec(t, writer, `update rouse.users set email = 'x'`)
+	eventually(t, "a change", func() bool { _, txs, _ := log.seen(); return len(txs) == 1 && txs[0].Changes[0].Op == RowUpdate })
+}

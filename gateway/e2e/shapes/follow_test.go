@@ -430,3 +430,35 @@ func drained(t *testing.T, fresh func() *pgtest.DB) {
 		t.Errorf("the drain took %v", took)
 	}
 }
+
+// While somebody's transaction keeps the row session from beginning, clients get
+// their rows, and again; when it begins they follow.
+func TestAnOpenTransactionDelaysChangesOnly(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Server(t, pgtest.Options{})
+	in := gateway(t, server.DB)
+	kyle := as(t, "user:kyle", in.URL)
+	kyle.chat("1")
+	writer := server.DB.Conn(t)
+	if _, err := writer.Exec(t.Context(), `begin; insert into rouse.audit_log (service_id, principal, action, resource) values (1, 'x', 'x', 'x')`); err != nil {
+		t.Fatal(err)
+	}
+	s := kyle.shape("entities")
+	s.step(false)
+	s.expect("the rows", "/chat/1")
+	kyle.spawn("2")
+	s.until("the rows again", func() bool { return s.keys() == "/chat/1 /chat/2" })
+	if s.refetched == 0 {
+		t.Error("there was a session")
+	}
+	if _, err := writer.Exec(t.Context(), `commit`); err != nil {
+		t.Fatal(err)
+	}
+	s.until("a session", func() bool { return s.offset != "0_0" && s.offset != "-1" })
+	refetched := s.refetched
+	s.await(kyle.must(201, "PUT", "/_electric/entities/chat/3", "{}").txid(t))
+	s.expect("a change", "/chat/1 /chat/2 /chat/3")
+	if s.refetched != refetched {
+		t.Error("it was fetched anew")
+	}
+}
