@@ -105,11 +105,13 @@ create table rouse.memberships (
     principal  text not null,
     trusted    boolean not null default false,
     checked_at timestamptz,
+    touched_at timestamptz not null default clock_timestamp(),
     created_at timestamptz not null default clock_timestamp(),
     constraint memberships_ref_key unique (ref, service_id)
 );
 create index memberships_stream_id_idx on rouse.memberships (stream_id);
 create index memberships_checked_at_idx on rouse.memberships (checked_at nulls first, id);
+comment on column rouse.memberships.touched_at is 'When somebody asked for it last, within an hour.';
 comment on table rouse.memberships is 'A stream of the entities that have certain tags and that a principal may read.';
 
 create table rouse.membership_members (

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+
+	"github.com/rouse-run/rouse/gateway/store"
 )
 
 // members folds a membership stream.
@@ -103,6 +105,34 @@ func TestAMembershipStreamFollowsItsEntities(t *testing.T) {
 	is(ref, "/chat/after", "/chat/theirs")
 	if n := r.count(`select count(*) from rouse.membership_changes`); n != 0 {
 		t.Errorf("%d words are left", n)
+	}
+}
+
+// A stream that nobody asks for goes after a month, unless it is observed; asked
+// for again, it is there again.
+func TestAForgottenMembershipStreamGoes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.spawn("/chat/a", "")
+	forgotten, observed, wanted := r.membership(kyle, map[string]string{}), r.membership(kyle, map[string]string{"k": "1"}), r.membership(kyle, map[string]string{"k": "2"})
+	w := r.worker()
+	r.settle(w)
+	r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/_entities/" + observed, Condition: Condition{}.String()})
+	r.db.Exec(t, `update rouse.memberships set touched_at = clock_timestamp() - interval '31 days', checked_at = null`)
+	r.membership(kyle, map[string]string{"k": "2"})
+	r.settle(w)
+	for ref, want := range map[string]int64{forgotten: 0, observed: 1, wanted: 1} {
+		if n := r.count(`select count(*) from rouse.memberships m join rouse.streams s on s.path = '_entities/' || m.ref where m.ref = $1`, ref); n != want {
+			t.Errorf("%s: %d, want %d", ref, n, want)
+		}
+	}
+	if n := r.count(`select count(*) from rouse.streams where path = '_entities/' || $1`, forgotten); n != 0 {
+		t.Error("its stream is left")
+	}
+	r.membership(kyle, map[string]string{})
+	r.settle(w)
+	if got := r.members(forgotten); len(got) != 1 {
+		t.Errorf("%v", got)
 	}
 }
 

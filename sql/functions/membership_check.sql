@@ -1,7 +1,8 @@
 -- membership_check: compares one membership stream with the entities there are:
 -- the one that was compared longest ago, or never, if that is more than
 -- p_older_ms ago. Grants and their expiry leave no word, so this is what brings
--- them in. What differs is found without a lock and looked at again under it; at
+-- them in. One that nobody has asked for during 30 days and nobody observes goes,
+-- with its stream. What differs is found without a lock and looked at again under it; at
 -- most p_limit entities a call.
 -- Outcomes: more (call again) | checked | none (nothing to compare now) | empty
 -- (nor ever: there is no membership stream).
@@ -38,7 +39,14 @@ begin
             and not exists (select from entities e where e.url = x.entity_url and e.service_id = m.service_id and e.tags @> m.tags)
           limit p_limit));
     if v_urls = '{}' then
-        update memberships k set checked_at = v_now where k.id = m.id;
+        update memberships k set checked_at = v_now where k.id = m.id returning * into m;
+        if m.touched_at < v_now - interval '30 days' and not exists (select from observers o where o.stream_id = m.stream_id) then
+            perform 1 from streams s where s.id = m.stream_id and s.watched & 1 = 0 for update;
+            if found then
+                perform _stream_retire(m.stream_id, v_now);
+                delete from memberships k where k.id = m.id;
+            end if;
+        end if;
         return 'checked';
     end if;
     perform _membership_lock(m.service_id);

@@ -1,5 +1,6 @@
 -- membership_ensure: makes the stream of the entities that have the tags and that
--- the principal may read. membership_check fills it.
+-- the principal may read. membership_check fills it, and removes it when nobody
+-- has asked for it for a long time.
 create or replace function rouse.membership_ensure(p_service_id integer, p_principal text, p_trusted boolean, p_ref text, p_tags jsonb) returns void
 language plpgsql
 set search_path = rouse, pg_temp
@@ -11,6 +12,8 @@ as $$
 declare
     v_stream bigint;
 begin
+    update memberships m set touched_at = clock_timestamp()
+     where m.ref = p_ref and m.service_id = p_service_id and m.touched_at < clock_timestamp() - interval '1 hour';
     if exists (select from memberships m where m.ref = p_ref and m.service_id = p_service_id) then
         return;
     end if;
