@@ -20,6 +20,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/rouse-run/rouse/gateway/claims"
 	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/store"
@@ -58,6 +60,8 @@ type Config struct {
 	// Users may be nil: then no rows are made.
 	Users Users
 	Log   *slog.Logger
+	// Registry gets the metrics; nil: nobody does.
+	Registry prometheus.Registerer
 	// Now is the clock; nil means the system's.
 	Now func() time.Time
 }
@@ -99,11 +103,12 @@ func New(cfg Config) *Chain {
 		cfg.Now = time.Now
 	}
 	c := &Chain{cfg: cfg, limits: newLimits(cfg.Limit, cfg.Now), seen: map[seenKey]string{}}
+	counted := newVectors(cfg.Registry)
 	for _, h := range cfg.Hooks {
-		c.askers = append(c.askers, newAsker(h, &c.cfg))
+		c.askers = append(c.askers, newAsker(h, &c.cfg, counted.of(h.Name(), "who")))
 	}
 	for _, a := range cfg.Authorizers {
-		c.judges = append(c.judges, newJudge(a, &c.cfg))
+		c.judges = append(c.judges, newJudge(a, &c.cfg, counted.of(a.Name(), "may")))
 	}
 	return c
 }

@@ -109,9 +109,10 @@ type question struct {
 
 // judge is an authorizer with what is remembered of it.
 type judge struct {
-	by    contract.Authorizer
-	cfg   *Config
-	slots chan struct{}
+	by     contract.Authorizer
+	cfg    *Config
+	counts *metrics
+	slots  chan struct{}
 
 	mu   sync.RWMutex
 	seen map[question]ruling
@@ -122,8 +123,8 @@ type ruling struct {
 	until   time.Time
 }
 
-func newJudge(by contract.Authorizer, cfg *Config) *judge {
-	return &judge{by: by, cfg: cfg, slots: make(chan struct{}, cfg.MaxPending), seen: map[question]ruling{}}
+func newJudge(by contract.Authorizer, cfg *Config, counts *metrics) *judge {
+	return &judge{by: by, cfg: cfg, counts: counts, slots: make(chan struct{}, cfg.MaxPending), seen: map[question]ruling{}}
 }
 
 func (j *judge) ask(ctx context.Context, q contract.Question, key question) (contract.Verdict, error) {
@@ -132,9 +133,12 @@ func (j *judge) ask(ctx context.Context, q contract.Question, key question) (con
 	got, ok := j.seen[key]
 	j.mu.RUnlock()
 	if ok && began.Before(got.until) {
+		j.counts.remembered.Inc()
 		return got.verdict, nil
 	}
+	start := time.Now()
 	r, err := within(ctx, j.cfg.Timeout, j.slots, q, j.by.Authorize)
+	j.counts.answered(start, r.Verdict, err)
 	if err != nil {
 		return contract.Deny, err
 	}

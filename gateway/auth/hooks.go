@@ -68,6 +68,7 @@ type asker struct {
 	hook    contract.AuthHook
 	headers []string // nil: all
 	cfg     *Config
+	counts  *metrics
 	salt    [16]byte
 	slots   chan struct{}
 	// remembers says that the hook has let an answer be remembered.
@@ -86,8 +87,8 @@ type call struct {
 	err  error
 }
 
-func newAsker(h contract.AuthHook, cfg *Config) *asker {
-	a := &asker{hook: h, cfg: cfg, slots: make(chan struct{}, cfg.MaxPending),
+func newAsker(h contract.AuthHook, cfg *Config, counts *metrics) *asker {
+	a := &asker{hook: h, cfg: cfg, counts: counts, slots: make(chan struct{}, cfg.MaxPending),
 		let: map[digest]answer{}, refused: map[digest]answer{}, pending: map[digest]*call{}}
 	_, _ = rand.Read(a.salt[:]) // never fails: crypto/rand ends the process instead
 	if r, ok := h.(contract.HeaderReader); ok {
@@ -113,6 +114,7 @@ func (a *asker) ask(ctx context.Context, h http.Header, cert []byte) (answer, er
 	}
 	a.mu.RUnlock()
 	if ok && now.Before(got.until) {
+		a.counts.remembered.Inc()
 		return got, nil
 	}
 	a.mu.Lock()
@@ -199,8 +201,9 @@ func (a *asker) request(h http.Header, cert []byte) contract.Request {
 // put asks the hook and waits no longer than the timeout, whether the hook looks
 // at its context or not; what may be remembered is.
 func (a *asker) put(ctx context.Context, h http.Header, cert []byte, key *digest) (answer, error) {
-	began := a.cfg.Now()
+	began, start := a.cfg.Now(), time.Now()
 	got, err := within(ctx, a.cfg.Timeout, a.slots, a.request(h, cert), a.hook.Authenticate)
+	a.counts.answered(start, got.Verdict, err)
 	if err != nil {
 		return answer{}, err
 	}

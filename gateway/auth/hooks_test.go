@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/plugins/contract"
@@ -371,6 +374,40 @@ func TestRulingsAreRememberedByAllThatIsAsked(t *testing.T) {
 	r.Method = http.MethodDelete
 	if _, err := c.Authenticate(r); problem.CodeOf(err) != problem.Forbidden {
 		t.Errorf("the route is not judged: %v", err)
+	}
+}
+
+func TestWhatHooksSayIsCounted(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	h := &remembered{hold: time.Minute}
+	c := New(Config{Hooks: []contract.AuthHook{h}, Registry: reg, Authorizers: []contract.Authorizer{judgement(func(contract.Question) (contract.Ruling, error) {
+		return contract.Ruling{}, errors.New("boom")
+	})}})
+	for _, token := range []string{"user:kyle", "user:kyle", "user:kyle", "junk"} {
+		if _, err := c.Authenticate(request("Authorization", "Bearer "+token)); err == nil {
+			t.Error("a failing authorizer lets somebody in")
+		}
+	}
+	got, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := map[string]float64{}
+	for _, f := range got {
+		for _, m := range f.Metric {
+			if f.GetName() == "rouse_auth_answers_total" && m.GetCounter().GetValue() > 0 {
+				var l []string
+				for _, p := range m.Label {
+					l = append(l, p.GetValue())
+				}
+				counted[strings.Join(l, " ")] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	want := map[string]float64{"allow remembered who": 1, "remembered remembered who": 2, "deny remembered who": 1, "failure judgement may": 3}
+	if !maps.Equal(counted, want) {
+		t.Errorf("%v, want %v", counted, want)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/rouse-run/rouse/authhooks/devtoken"
 	httphook "github.com/rouse-run/rouse/authhooks/http"
 	"github.com/rouse-run/rouse/authhooks/jwt"
@@ -24,7 +26,8 @@ func (s *Server) authChain(db *store.Store) (*auth.Chain, error) {
 	a := s.Config.Auth
 	set := auth.Config{Insecure: s.Config.Insecure, Near: auth.NewNear(s.Config.PublicURL, s.Config.Listen, s.Config.InsecureAnywhere),
 		Users: db, Log: s.Log, Timeout: a.Timeout, MaxCache: a.CacheMax, Limit: auth.Limit{PerSecond: a.RatePerSecond, Burst: a.RateBurst},
-		Policy: auth.Policy{MayGrant: a.AuthorizersMayGrant, DenyByDefault: a.DenyByDefault}}
+		Registry: s.registry(),
+		Policy:   auth.Policy{MayGrant: a.AuthorizersMayGrant, DenyByDefault: a.DenyByDefault}}
 	hooks := a.Hooks
 	if s.Config.TokensFile != "" {
 		hooks = append([]config.AuthHook{{Tokens: &config.TokensHook{File: s.Config.TokensFile}}}, hooks...)
@@ -44,6 +47,14 @@ func (s *Server) authChain(db *store.Store) (*auth.Chain, error) {
 		set.Authorizers = append(set.Authorizers, by)
 	}
 	return auth.New(set), nil
+}
+
+// registry is where metrics go; a gateway that is only looked at has none.
+func (s *Server) registry() prometheus.Registerer {
+	if s.Metrics == nil {
+		return nil
+	}
+	return s.Metrics.Registry
 }
 
 // CheckAuth looks at what the settings of TLS, hooks and authorizers lead to, so that a mistake is said before anything
