@@ -29,6 +29,7 @@ create table rouse.subscriptions (
     constraint subscriptions_status_check check (status in ('active', 'failed')),
     constraint subscriptions_target_check check (case type when 'webhook' then webhook_url else wake_stream end is not null)
 ) with (fillfactor = 70);
+create index subscriptions_wake_stream_idx on rouse.subscriptions (wake_stream, service_id) where wake_stream is not null;
 create index subscriptions_unsettled_idx on rouse.subscriptions (consumer_id) where settled < changes;
 comment on table rouse.subscriptions is 'A consumer of streams it does not own (Durable Streams __ds). Its mutex is the consumers row of the same id, its cursors are links in consumer_streams.';
 comment on column rouse.subscriptions.mount is 'Path prefix of the mount it was made through: the URLs it is told are below it.';

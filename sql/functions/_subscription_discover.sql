@@ -1,6 +1,8 @@
 -- _subscription_discover: links a stream, in the transaction that makes it, to
 -- the subscriptions that name it or whose pattern matches, at its beginning: what
--- it is made with is new to them. Returns whether it has done so.
+-- it is made with is new to them. A wake stream is for those who name it only:
+-- subscriptions to everything would wake each other for ever. Returns whether it
+-- has done so.
 -- The shared lock says that somebody is at it: subscription_settle waits for
 -- those who may have looked before its subscription was there. Nobody ever
 -- takes the lock otherwise, so it is never waited for here.
@@ -18,7 +20,8 @@ begin
     insert into consumer_streams (consumer_id, stream_id, link_type, acked, behind)
     select x.consumer_id, p_stream_id, min(x.link_type), 0, p_tail > 0
       from (select g.consumer_id, 'glob' as link_type from _glob_find(p_service, p_path) g
-             where p_kind = 'app' or g.system or g.owner = p_owner
+             where (p_kind = 'app' or g.system or g.owner = p_owner)
+               and not exists (select from subscriptions w where w.wake_stream = p_path and w.service_id = p_service)
              union all
             select p.consumer_id, 'explicit' from subscription_paths p
               join subscriptions s on s.consumer_id = any (array[p.consumer_id])

@@ -2,7 +2,8 @@
 -- configuration again is harmless. What exists already is linked afterwards by
 -- subscription_settle, which the caller repeats until it is done; streams that
 -- are made from now on link themselves. p_mount is the path prefix it is made
--- through. The wake stream of a pull-wake subscription is made if it is absent.
+-- through. The wake stream of a pull-wake subscription is made if it is absent;
+-- patterns pass over wake streams.
 -- Outcomes: created, confirmed, conflict (another configuration), forbidden
 -- (exists and is somebody else's), stream_forbidden, stream_reserved,
 -- wake_stream_guarded, wake_stream_type (not JSON, or closed), wake_stream_own.
@@ -22,6 +23,7 @@ declare
     v_hash    text;
     v_wake    streams;
     v_refusal text;
+    v_made    text;
     v_new     bigint;
     v_id      bigint;
     v_now     timestamptz := clock_timestamp();
@@ -36,23 +38,13 @@ begin
             return case when s.owner <> p_owner and not p_system then 'forbidden'
                         when s.config_hash <> v_hash then 'conflict' else 'confirmed' end;
         end if;
-        v_refusal := _subscription_refusal(p_service, v_streams, p_pattern, p_wake_stream, p_owner, p_system);
+        v_refusal := _subscription_refusal(p_service, v_streams, p_wake_stream, p_owner, p_system);
         if v_refusal is null and p_wake_stream is not null then
-            if left(p_wake_stream, 1) = '_' then
-                return 'wake_stream_guarded';
-            end if;
             select * into v_wake from streams t where t.service_id = p_service and t.path = p_wake_stream
                 and (t.expires_at is null or t.deleted_at is not null or t.expires_at > v_now);
-            if not found then
-                case (select c.outcome from _stream_create(p_service, p_wake_stream, 'application/json', null, null, false, null, 0, null,
-                                                           null, null, null, 'app', null, null, null) c)
-                    when 'created' then null;
-                    when 'guarded' then return 'wake_stream_guarded';
-                    else continue;
-                end case;
-            elsif v_wake.kind <> 'app' then
+            if left(p_wake_stream, 1) = '_' or v_wake.kind <> 'app' then
                 v_refusal := 'wake_stream_guarded';
-            elsif not v_wake.is_json or v_wake.closed_at is not null or v_wake.deleted_at is not null then
+            elsif v_wake.id is not null and (not v_wake.is_json or v_wake.closed_at is not null or v_wake.deleted_at is not null) then
                 v_refusal := 'wake_stream_type';
             end if;
         end if;
@@ -73,6 +65,15 @@ begin
     end loop;
     if v_id is null then
         raise exception 'subscription_put keeps losing a race' using errcode = 'lock_not_available';
+    end if;
+    if p_wake_stream is not null and v_wake.id is null then
+        -- The subscription is there first, so that nobody's pattern finds its wake stream.
+        v_made := (select c.outcome from _stream_create(p_service, p_wake_stream, 'application/json', null, null, false, null, 0, null,
+                                                        null, null, null, 'app', null, null, null) c);
+        if v_made not in ('created', 'exists') then
+            delete from subscriptions x where x.consumer_id = v_id;
+            return case v_made when 'guarded' then 'wake_stream_guarded' else 'wake_stream_type' end;
+        end if;
     end if;
     -- The name is new for each life of an id, as epochs begin anew.
     insert into consumers (id, service_id, name, kind, lease_ttl_ms, created_at) overriding system value

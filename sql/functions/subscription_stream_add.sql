@@ -18,7 +18,7 @@ begin
     if not found then
         return 'not_found';
     end if;
-    v_refusal := _subscription_refusal(p_service, p_streams, null, s.wake_stream, s.owner, s.system);
+    v_refusal := _subscription_refusal(p_service, p_streams, s.wake_stream, s.owner, s.system);
     if v_refusal is not null then
         return v_refusal;
     end if;

@@ -58,15 +58,15 @@ func TestPutOutcomes(t *testing.T) {
 	expect("an entity as wake stream", "wake_stream_guarded", pull("p6", "chat/mine/main", "events/*"))
 	expect("an entity's error stream as wake stream", "wake_stream_guarded", pull("p6b", "chat/mine/error", "events/*"))
 	expect("a reserved wake stream", "wake_stream_guarded", pull("p7", "_x", "events/*"))
-	expect("its own wake stream by pattern", "wake_stream_own", pull("p8", "events/wakes", "events/*"))
+	expect("its own wake stream by pattern", "created", pull("p8", "events/wakes", "events/*"))
 	expect("its own wake stream by name", "wake_stream_own", pull("p9", "wakes", "", "wakes"))
 	if got := one[string](r, `select content_type || ' ' || kind from rouse.streams where path = 'made/here'`); got != "application/json app" {
 		t.Errorf("the wake stream is %s", got)
 	}
-	if n := one[int](r, `select count(*) from rouse.subscriptions`); n != 6 {
+	if n := one[int](r, `select count(*) from rouse.subscriptions`); n != 7 {
 		t.Errorf("%d subscriptions", n)
 	}
-	if n := one[int](r, `select count(*) from rouse.consumers where kind = 'subscription'`); n != 6 {
+	if n := one[int](r, `select count(*) from rouse.consumers where kind = 'subscription'`); n != 7 {
 		t.Errorf("%d consumers", n)
 	}
 }

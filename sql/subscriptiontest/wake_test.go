@@ -456,7 +456,7 @@ func TestAWakeStreamMayBeWatched(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	s := r.subscribe(spec{id: "s", typ: "pull-wake", wakeStream: "wakes/s", pattern: "a/*"})
-	w := r.subscribe(spec{id: "w", pattern: "wakes/*"})
+	w := r.subscribe(spec{id: "w", streams: []string{"wakes/s"}})
 	a := r.make("a/1", `{"a": 1}`)
 	r.wantRoute(a, "minted")
 	if got := r.links(w); len(got) != 1 || !got[0].Behind {
@@ -475,6 +475,29 @@ func TestAWakeStreamMayBeWatched(t *testing.T) {
 		t.Errorf("after its wake stream has gone: %s", got)
 	}
 	r.want("granted", s.acquire("x"))
+}
+
+// TestSubscriptionsToEverythingDoNotWakeEachOther: patterns pass over wake
+// streams, those that exist and those that are made, their own and others'.
+func TestSubscriptionsToEverythingDoNotWakeEachOther(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.make("wakes/old", "")
+	first := r.subscribe(spec{id: "one", typ: "pull-wake", wakeStream: "wakes/one", pattern: "**"})
+	second := r.subscribe(spec{id: "two", typ: "pull-wake", wakeStream: "wakes/two", pattern: "**"})
+	a := r.make("a", `{"a": 1}`)
+	r.wantRoute(a, "minted")
+	for _, s := range []sub{first, second} {
+		g := r.want("granted", s.acquire("w"))
+		if released := r.want("released", s.call("release", g, ack("a", 8))); *released.NextWake {
+			t.Errorf("%s is woken by a wake", s.id)
+		}
+		r.wantLinks(s, link{"a", "glob", 8, 8, false}, link{"wakes/old", "glob", 0, 0, false})
+	}
+	// It comes back under its name when it was deleted, and is a wake stream still.
+	r.exec(`select rouse._stream_delete(1, 'wakes/one', false, $1)`, r.now)
+	r.make("wakes/one", "")
+	r.wantLinks(second, link{"a", "glob", 8, 8, false}, link{"wakes/old", "glob", 0, 0, false})
 }
 
 // TestABatchIsDecidedInOrder: what a callback does is one call of the database.
