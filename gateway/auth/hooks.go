@@ -20,11 +20,9 @@ import (
 	"github.com/rouse-run/rouse/plugins/contract"
 )
 
-const (
-	// maxAnswers bounds the answers of one hook that let somebody in, and those
-	// that do not, each: who tries many wrong credentials pushes nobody else's out.
-	maxAnswers = 20_000
-)
+// maxAnswers bounds the answers of one hook that let somebody in, and those that
+// do not, each: who tries many wrong credentials pushes nobody else's out.
+const maxAnswers = 20_000
 
 // ask runs the hooks; the zero Principal means that none had an opinion.
 func (c *Chain) ask(r *http.Request) (Principal, error) {

@@ -41,8 +41,8 @@ type root struct {
 	Doctor       doctorCmd       `cmd:"" help:"Check whether a database is fit for a gateway."`
 	Plugin       pluginCmd       `cmd:"" help:"Plugins: list, check, print logs, write a new one, test one."`
 	PluginServe  pluginServeCmd  `cmd:"" hidden:"" name:"plugin-serve"`
-	Keys         keysCmd         `cmd:"" help:"Make the key ring of claim and write tokens."`
-	Token        tokenCmd        `cmd:"" help:"Make the tokens that users show to a gateway."`
+	Keys         keysCmd         `cmd:"" help:"The key ring of claim and write tokens and webhook signatures: make, list, rotate, retire."`
+	Token        tokenCmd        `cmd:"" help:"The tokens that users show to a gateway: make, list, revoke."`
 	OpenAPI      openapiCmd      `cmd:"" name:"openapi" help:"Print the description of the HTTP API."`
 	Version      versionCmd      `cmd:"" help:"Print the release of this binary."`
 
