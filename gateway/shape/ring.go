@@ -27,6 +27,9 @@ type ring struct {
 	txs            []*transaction
 	// bytes of txs, and of what was dropped from its front but is still in memory.
 	bytes, dead int
+	// dropped are the latest that were forgotten, drops counts them.
+	dropped [1024]dropped
+	drops   int
 	// invalid is told which entities' readers may have changed.
 	invalid func(service int32, url string, xid uint32)
 
@@ -124,7 +127,7 @@ func (r *ring) down() {
 }
 
 func (r *ring) reset(at uint64) {
-	r.txs, r.bytes, r.dead = nil, 0, 0
+	r.txs, r.bytes, r.dead, r.drops = nil, 0, 0, 0
 	r.floor, r.reached = at, at
 }
 
@@ -177,14 +180,9 @@ func (r *ring) Commit(tx *feed.RowTx) {
 	r.txs = append(r.txs, t)
 	r.bytes += t.bytes
 	for r.bytes > r.max {
-		first := r.txs[0]
-		r.txs, r.floor = r.txs[1:], first.end
-		r.bytes, r.dead = r.bytes-first.bytes, r.dead+first.bytes
+		r.drop()
 	}
-	if r.dead > r.max/8 {
-		// The slice's front still refers to what was dropped.
-		r.txs, r.dead = slices.Clone(r.txs), 0
-	}
+	r.compact()
 	r.reached = max(r.reached, t.end)
 	r.moved.ring()
 	for i := range r.bells {
@@ -198,9 +196,41 @@ func (r *ring) Commit(tx *feed.RowTx) {
 func (r *ring) Reached(at feed.LSN) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if uint64(at) > r.reached {
-		r.reached = uint64(at)
-		r.moved.ring()
+	if uint64(at) <= r.reached {
+		return
+	}
+	r.reached = uint64(at)
+	for len(r.txs) > 0 && r.txs[0].end+horizon < r.reached {
+		r.drop()
+	}
+	r.compact()
+	r.moved.ring()
+}
+
+// horizon is how far back the ring reaches, in bytes of log: less than 2^31
+// transactions can write, so that the ids of those in it can be compared with a
+// snapshot.
+const horizon = 16 << 30
+
+// drop forgets the oldest transaction.
+func (r *ring) drop() {
+	first := r.txs[0]
+	r.txs, r.floor = r.txs[1:], first.end
+	r.bytes, r.dead = r.bytes-first.bytes, r.dead+first.bytes
+	r.dropped[r.drops%len(r.dropped)] = dropped{first.xid, first.end}
+	r.drops++
+}
+
+// dropped is what is remembered of a transaction that was forgotten.
+type dropped struct {
+	xid uint32
+	end uint64
+}
+
+// compact lets go of the memory that the slice's front still refers to.
+func (r *ring) compact() {
+	if r.dead > r.max/8 {
+		r.txs, r.dead = slices.Clone(r.txs), 0
 	}
 }
 
@@ -306,6 +336,12 @@ func (r *ring) start(before uint64, shows func(xid uint32) bool) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	start := before
+	for _, d := range r.dropped[:min(r.drops, len(r.dropped))] {
+		// It is not shown and can be told no more: the snapshot is of no use.
+		if d.end+horizon > r.reached && !shows(d.xid) {
+			return d.end - 1
+		}
+	}
 	for i, t := range r.txs {
 		if t.end > before {
 			break

@@ -120,6 +120,31 @@ func TestTheLogBeginsWhereTheSnapshotEnds(t *testing.T) {
 	}
 }
 
+// Nobody goes on from a snapshot that misses what has been forgotten, and ids
+// are not compared with those of long ago.
+func TestWhatIsForgottenIsNotTakenForShown(t *testing.T) {
+	t.Parallel()
+	r := newRing(1000, ignore)
+	r.Begin(100)
+	for i := range 20 {
+		r.Commit(userTx(uint32(i), feed.LSN(200+i*10), 100))
+	}
+	shows := func(uint32) bool { return true }
+	if got := r.start(390, shows); got != 390 || r.after(got).gone {
+		t.Errorf("begins at %d", got)
+	}
+	if got := r.start(390, func(xid uint32) bool { return xid != 3 }); !r.after(got).gone {
+		t.Errorf("begins at %d, though transaction 3 is not shown", got)
+	}
+	r.Reached(390 + horizon)
+	if v := r.after(390); len(v.txs) != 0 || v.gone {
+		t.Errorf("what is beyond the horizon is kept: %v", ends(v))
+	}
+	if got := r.start(390+horizon, func(xid uint32) bool { return xid != 3 }); got != 390+horizon {
+		t.Errorf("begins at %d for the sake of what is beyond the horizon", got)
+	}
+}
+
 // Ids of transactions wrap around.
 func TestSnapshotsShowTransactions(t *testing.T) {
 	t.Parallel()
