@@ -107,10 +107,7 @@ func (s *spec) check() (store.SubscriptionSpec, error) {
 	if out.WakeStream, why = relative(*s.WakeStream, false); why != "" {
 		return out, invalid("/wake_stream", why)
 	}
-	// Each wake would be work to wake for.
-	if out.Pattern != "" && matches(strings.Split(out.Pattern, "/"), strings.Split(out.WakeStream, "/")) {
-		return out, invalid("/wake_stream", "is matched by the pattern")
-	}
+	// Each wake would be work to wake for. Patterns pass over wake streams.
 	for _, p := range out.Streams {
 		if p == out.WakeStream {
 			return out, invalid("/wake_stream", "is one of the streams")
@@ -162,27 +159,6 @@ func relative(s string, pattern bool) (path, why string) {
 		}
 	}
 	return path, ""
-}
-
-// matches says whether a path matches a pattern, both by segments: * is one
-// segment, ** any number of them.
-func matches(pattern, path []string) bool {
-	// reach[j]: the pattern so far matches the first j segments.
-	reach := make([]bool, len(path)+1)
-	reach[0] = true
-	for _, p := range pattern {
-		next := make([]bool, len(path)+1)
-		for j := range reach {
-			switch {
-			case p == "**":
-				next[j] = reach[j] || j > 0 && next[j-1]
-			case j > 0:
-				next[j] = reach[j-1] && (p == "*" || p == path[j-1])
-			}
-		}
-		reach = next
-	}
-	return reach[len(path)]
 }
 
 // target is the dispatch target of a webhook subscription, as a transport sees it.
