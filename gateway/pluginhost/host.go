@@ -234,7 +234,19 @@ func (h *Host) reload() {
 		return
 	}
 	if same {
+		var slots []*slot
+		for _, t := range h.transports {
+			slots = append(slots, t.slot)
+		}
+		for _, a := range h.hooks {
+			slots = append(slots, a.slot)
+		}
 		h.mu.Unlock()
+		for _, s := range slots {
+			if spec, due := s.overdue(); due {
+				s.replace(h.ctx, spec)
+			}
+		}
 		return
 	}
 	h.broken, h.set, h.mark = nil, set, mark

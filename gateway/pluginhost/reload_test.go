@@ -205,3 +205,24 @@ func TestFilesThatAreWrongSayWhereAndQuoteNothing(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What stood in the way of a changed entry may pass.
+func TestAChangedEntryIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	p := newProgram(t)
+	h, write := fileHost(t, "transports:\n"+entry("fixture", "one"))
+	up(t, h)
+	if err := os.Rename(p.path, p.path+".later"); err != nil {
+		t.Fatal(err)
+	}
+	write(fmt.Sprintf("transports:\n  fixture: {path: %q, sha256: %s, env: {%s: transport}, config: {answer: two}}\n", p.path, p.sum, fixtureEnv))
+	until(t, 20*time.Second, "it is stale", func() bool { return info(h).Code == CodeReloadFailed })
+	if got := answer(t, h, "fixture"); got != "one" {
+		t.Errorf("got %q", got)
+	}
+	if err := os.Rename(p.path+".later", p.path); err != nil {
+		t.Fatal(err)
+	}
+	until(t, 20*time.Second, "two is in use", func() bool { return answer(t, h, "fixture") == "two" })
+	until(t, 20*time.Second, "all is well", func() bool { return len(h.Health()) == 0 })
+}

@@ -40,6 +40,9 @@ type slot struct {
 	mu    sync.Mutex
 	child *child
 	stale *Error // why a changed entry is not in use
+	// wanted is that entry, tried again at retryAt: what stood in its way may pass.
+	wanted  Spec
+	retryAt time.Time
 }
 
 func newSlot(name, kind string, d *deps) *slot {
@@ -150,7 +153,7 @@ func (s *slot) replace(ctx context.Context, spec Spec) {
 		e := wrap(CodeReloadFailed, err, "the changed entry does not work; the one before it is still in use")
 		s.deps.log.Error("plugin keeps its old configuration", "plugin", s.name, "code", e.Code, "why", CodeOf(err), "err", err)
 		s.mu.Lock()
-		s.stale = e
+		s.stale, s.wanted, s.retryAt = e, spec, time.Now().Add(s.deps.pace.open)
 		old := s.child
 		s.mu.Unlock()
 		if _, up := old.describe(); up {
@@ -164,6 +167,13 @@ func (s *slot) replace(ctx context.Context, spec Spec) {
 	s.mu.Unlock()
 	s.deps.log.Info("plugin has its new configuration", "plugin", s.name)
 	s.retire(ctx, old)
+}
+
+// overdue gives the changed entry that is to be tried again by now.
+func (s *slot) overdue() (Spec, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wanted, s.stale != nil && s.child != nil && !time.Now().Before(s.retryAt)
 }
 
 // retire ends a child when its calls have.
