@@ -74,6 +74,7 @@ CREATE FUNCTION rouse._claim_apply(p_ops jsonb, p_wait boolean, p_now timestamp 
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     SET lock_timeout TO '5s'
     AS …;
 
@@ -100,6 +101,7 @@ CREATE TABLE rouse.consumers (
     told_at timestamp with time zone,
     due_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    turn bigint,
     CONSTRAINT consumers_state_check CHECK ((((wake_id IS NOT NULL) = ((state)::text = ANY (ARRAY['waking'::text, 'claimed'::text]))) AND ((lease_expires_at IS NOT NULL) = ((state)::text = 'claimed'::text)) AND ((due_at IS NOT NULL) OR ((state)::text <> ALL (ARRAY['waking'::text, 'claimed'::text])))))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05');
@@ -113,6 +115,8 @@ COMMENT ON COLUMN rouse.consumers.runner_id IS 'The runner the current wake or c
 COMMENT ON COLUMN rouse.consumers.told_at IS 'When the current wake was last told.';
 
 COMMENT ON COLUMN rouse.consumers.due_at IS 'When claim_reap looks again, at the latest: never after a lease''s end or an unclaimed wake''s redelivery, often before. Moved by claim_reap only, so that the hot path changes no indexed column.';
+
+COMMENT ON COLUMN rouse.consumers.turn IS 'Of a subscription: the stream the last wake was for. The next begins behind it, so that a busy stream starves no other.';
 
 CREATE FUNCTION rouse._claim_fence(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_now timestamp with time zone) RETURNS text
     LANGUAGE … IMMUTABLE
@@ -171,7 +175,7 @@ CREATE FUNCTION rouse._consumer_pending(p_consumer_id bigint) RETURNS boolean
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
-COMMENT ON FUNCTION rouse._consumer_pending(p_consumer_id bigint) IS 'Pending means: the last actionable position is beyond the acked one.';
+COMMENT ON FUNCTION rouse._consumer_pending(p_consumer_id bigint) IS 'Whether a consumer has unacked work.';
 
 CREATE FUNCTION rouse._consumer_stop(p_consumer_id bigint, p_now timestamp with time zone) RETURNS void
     LANGUAGE …
@@ -184,6 +188,20 @@ CREATE FUNCTION rouse._consumer_stop(p_consumer_id bigint, p_now timestamp with 
     AS …;
 
 COMMENT ON FUNCTION rouse._consumer_stop(p_consumer_id bigint, p_now timestamp with time zone) IS 'Ends whatever is held or outstanding and refuses later claims.';
+
+CREATE FUNCTION rouse._cron_ensure(p_service_id integer, p_path text, p_expression text, p_timezone text) RETURNS void
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._cron_ensure(p_service_id integer, p_path text, p_expression text, p_timezone text) IS 'Makes a cron stream and sees that it ticks.';
+
+CREATE FUNCTION rouse._delivery_lend(p_limit integer, p_each integer, p_room jsonb, p_now timestamp with time zone) RETURNS TABLE(service_id integer, service_name text, wake_id uuid, consumer_id bigint, consumer_name text, epoch bigint, attempt integer, target jsonb, notification jsonb, lease_ms integer, receiver text, more boolean)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._delivery_lend(p_limit integer, p_each integer, p_room jsonb, p_now timestamp with time zone) IS 'Lends due wakes to a delivery worker at a chosen time, each receiver''s up to its room.';
 
 CREATE FUNCTION rouse._delivery_result(p_service_id integer, p_wake_id uuid, p_attempt integer, p_outcome text, p_retry_ms bigint, p_status_code integer, p_error text, p_now timestamp with time zone) RETURNS text
     LANGUAGE …
@@ -199,6 +217,13 @@ CREATE FUNCTION rouse._delivery_take(p_limit integer, p_now timestamp with time 
 
 COMMENT ON FUNCTION rouse._delivery_take(p_limit integer, p_now timestamp with time zone) IS 'Lends due wakes to a delivery worker at a chosen time.';
 
+CREATE FUNCTION rouse._dispatch_links(p_streams bigint[], OUT outcomes jsonb, OUT idle bigint[], OUT pushed uuid[]) RETURNS record
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._dispatch_links(p_streams bigint[], OUT outcomes jsonb, OUT idle bigint[], OUT pushed uuid[]) IS 'The subscriptions to be woken for streams that they watch.';
+
 CREATE FUNCTION rouse._dispatch_route(p_streams bigint[], p_positions bigint[], p_now timestamp with time zone) RETURNS TABLE(stream_id bigint, outcome text)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -207,6 +232,7 @@ CREATE FUNCTION rouse._dispatch_route(p_streams bigint[], p_positions bigint[], 
     SET enable_seqscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
     AS …;
 
 COMMENT ON FUNCTION rouse._dispatch_route(p_streams bigint[], p_positions bigint[], p_now timestamp with time zone) IS 'dispatch_route at a chosen time, for tests.';
@@ -229,6 +255,13 @@ CREATE FUNCTION rouse._entity_close(p_consumer rouse.consumers, p_now timestamp 
     AS …;
 
 COMMENT ON FUNCTION rouse._entity_close(p_consumer rouse.consumers, p_now timestamp with time zone) IS 'Completes a requested stop when the claim ends.';
+
+CREATE FUNCTION rouse._entity_main(p_service_id integer, p_url text) RETURNS bigint
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._entity_main(p_service_id integer, p_url text) IS 'The main stream of an entity.';
 
 CREATE FUNCTION rouse._entity_may(p_service_id integer, p_url text, p_principal text, p_permission text, p_now timestamp with time zone) RETURNS boolean
     LANGUAGE … STABLE
@@ -260,11 +293,14 @@ CREATE TABLE rouse.entities (
     state_schemas jsonb,
     consumer_id bigint NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    member boolean DEFAULT false NOT NULL
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.02');
 
 COMMENT ON TABLE rouse.entities IS 'Addressable things with one owner at a time; the url is the id (RFC entities).';
+
+COMMENT ON COLUMN rouse.entities.member IS 'A membership stream shows the entity, so its changes are told.';
 
 CREATE FUNCTION rouse._entity_signal(p_entity rouse.entities, p_consumer rouse.consumers, p_stream_id bigint, p_principal text, p_signal text, p_key text, p_reason text, p_payload jsonb, p_now timestamp with time zone) RETURNS TABLE(outcome text, txid bigint, previous_state text, new_state text, created_at timestamp with time zone)
     LANGUAGE …
@@ -287,6 +323,32 @@ CREATE FUNCTION rouse._entity_type_may(p_service_id integer, p_name text, p_prin
 
 COMMENT ON FUNCTION rouse._entity_type_may(p_service_id integer, p_name text, p_principal text, p_permission text, p_now timestamp with time zone) IS 'Whether a grant gives a principal a permission on an entity type.';
 
+CREATE FUNCTION rouse._glob_find(p_service integer, p_path text) RETURNS TABLE(consumer_id bigint, owner text, system boolean)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._glob_find(p_service integer, p_path text) IS 'The subscriptions whose pattern matches a path.';
+
+CREATE FUNCTION rouse._glob_literal(p_segment text) RETURNS text
+    LANGUAGE … IMMUTABLE STRICT PARALLEL SAFE
+    AS …;
+
+COMMENT ON FUNCTION rouse._glob_literal(p_segment text) IS 'A literal segment of a stored pattern.';
+
+CREATE FUNCTION rouse._glob_parse(p_pattern text, OUT pattern text, OUT regex text, OUT prefix text) RETURNS record
+    LANGUAGE … IMMUTABLE STRICT
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._glob_parse(p_pattern text, OUT pattern text, OUT regex text, OUT prefix text) IS 'What a subscription''s pattern means.';
+
 CREATE FUNCTION rouse._grant_add(p_service_id integer, p_url text, p_by text, p_now timestamp with time zone, p_grants jsonb) RETURNS bigint
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -308,12 +370,78 @@ CREATE FUNCTION rouse._grant_type_ensure(p_service_id integer, p_name text, p_by
 
 COMMENT ON FUNCTION rouse._grant_type_ensure(p_service_id integer, p_name text, p_by text, p_grants jsonb, p_now timestamp with time zone) IS 'Adds the grants of a registration.';
 
+CREATE FUNCTION rouse._membership_lock(p_service_id integer) RETURNS void
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._membership_lock(p_service_id integer) IS 'Lets one write the membership streams of a service.';
+
+CREATE FUNCTION rouse._membership_row(e rouse.entities) RETURNS jsonb
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._membership_row(e rouse.entities) IS 'An entity as a membership stream shows it.';
+
+CREATE TABLE rouse.memberships (
+    id bigint NOT NULL,
+    service_id integer NOT NULL,
+    ref text NOT NULL COLLATE pg_catalog."C",
+    stream_id bigint NOT NULL,
+    tags jsonb NOT NULL,
+    principal text NOT NULL,
+    trusted boolean DEFAULT false NOT NULL,
+    checked_at timestamp with time zone,
+    touched_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE rouse.memberships IS 'A stream of the entities that have certain tags and that a principal may read.';
+
+COMMENT ON COLUMN rouse.memberships.touched_at IS 'When somebody asked for it last, within an hour.';
+
+CREATE FUNCTION rouse._membership_show(m rouse.memberships, p_url text, p_now timestamp with time zone) RETURNS boolean
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._membership_show(m rouse.memberships, p_url text, p_now timestamp with time zone) IS 'Brings one entity in a membership stream up to date.';
+
 CREATE FUNCTION rouse._notice(p_stream_id bigint, p_tail bigint, p_flags integer) RETURNS void
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._notice(p_stream_id bigint, p_tail bigint, p_flags integer) IS 'Emits one transactional notice for the log feed.';
+
+CREATE FUNCTION rouse._observe_readable(p_service_id integer, p_principal text, p_trusted boolean, p_path text) RETURNS boolean
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._observe_readable(p_service_id integer, p_principal text, p_trusted boolean, p_path text) IS 'Whether a principal may observe a stream.';
+
+CREATE FUNCTION rouse._observe_source(p_service_id integer, p_url text) RETURNS text
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._observe_source(p_service_id integer, p_url text) IS 'The path of the stream that a source''s url means.';
+
+CREATE FUNCTION rouse._observer_moved(p_id bigint, p_stream_id bigint, p_acked bigint) RETURNS void
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._observer_moved(p_id bigint, p_stream_id bigint, p_acked bigint) IS 'Takes the mark off a cursor that has read everything.';
+
+CREATE FUNCTION rouse._observer_put(p_service_id integer, p_kind text, p_subscriber text, p_path text, p_url text, p_principal text, p_trusted boolean, p_condition text, p_debounce_ms integer, p_timeout_ms integer, p_include_response boolean, p_manifest_key text, p_now timestamp with time zone) RETURNS bigint
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._observer_put(p_service_id integer, p_kind text, p_subscriber text, p_path text, p_url text, p_principal text, p_trusted boolean, p_condition text, p_debounce_ms integer, p_timeout_ms integer, p_include_response boolean, p_manifest_key text, p_now timestamp with time zone) IS 'Registers a cursor over a source for an entity; the same registration again changes nothing.';
 
 CREATE FUNCTION rouse._offset(p_position bigint) RETURNS text
     LANGUAGE … IMMUTABLE STRICT PARALLEL SAFE
@@ -328,6 +456,13 @@ CREATE FUNCTION rouse._principal_kind(p_principal text) RETURNS text
 
 COMMENT ON FUNCTION rouse._principal_kind(p_principal text) IS 'The kind of a principal.';
 
+CREATE FUNCTION rouse._principal_trusted(p_principal text) RETURNS boolean
+    LANGUAGE … IMMUTABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._principal_trusted(p_principal text) IS 'Whether a principal passes every check.';
+
 CREATE FUNCTION rouse._runner_heartbeat(p_service_id integer, p_runner_id text, p_principal text, p_trusted boolean, p_lease_ms bigint, p_wake_stream_offset text, p_diagnostics jsonb, p_now timestamp with time zone) RETURNS TABLE(outcome text, last_seen_at timestamp with time zone, liveness_lease_expires_at timestamp with time zone, lease_ms bigint, wake_stream_offset text, diagnostics jsonb, redelivered integer)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -341,6 +476,20 @@ CREATE FUNCTION rouse._runner_tell(p_service_id integer, p_runner_id text, p_now
     AS …;
 
 COMMENT ON FUNCTION rouse._runner_tell(p_service_id integer, p_runner_id text, p_now timestamp with time zone) IS 'Tells a runner again of the wakes that wait for it.';
+
+CREATE FUNCTION rouse._shared_state_link(p_service_id integer, p_path text, p_entity_url text, p_manifest_key text, p_principal text, p_trusted boolean) RETURNS boolean
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._shared_state_link(p_service_id integer, p_path text, p_entity_url text, p_manifest_key text, p_principal text, p_trusted boolean) IS 'Links an entity to a shared state.';
+
+CREATE FUNCTION rouse._shared_state_may(p_service_id integer, p_principal text, p_permission text, p_path text) RETURNS boolean
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._shared_state_may(p_service_id integer, p_principal text, p_permission text, p_path text) IS 'Whether a principal may read or write a shared state.';
 
 CREATE FUNCTION rouse._stream_append(p_services integer[], p_paths text[], p_types text[], p_internal boolean[], p_actionable boolean[], p_bytes bigint[], p_group integer[], p_rel bigint[], p_payloads bytea[], p_counts integer[], p_stamps text[], s_services integer[], s_paths text[], s_types text[], s_internal boolean[], s_actionable boolean[], s_payloads bytea[], s_counts integer[], s_stamps text[], s_producers text[], s_epochs bigint[], s_seqs bigint[], s_stream_seqs text[], s_closes boolean[], s_consumers bigint[], s_claim_epochs bigint[], s_wakes uuid[], p_wait boolean, p_now timestamp with time zone) RETURNS TABLE(special boolean, ord integer, outcome text, stream_id bigint, tail bigint, closed boolean, content_type text, producer_epoch bigint, producer_seq bigint)
     LANGUAGE …
@@ -454,6 +603,96 @@ CREATE FUNCTION rouse._stream_watched(p_streams bigint[]) RETURNS void
 
 COMMENT ON FUNCTION rouse._stream_watched(p_streams bigint[]) IS 'Marks the cursors of watched streams that got an append.';
 
+CREATE FUNCTION rouse._subscription_discover(p_service integer, p_stream_id bigint, p_path text, p_kind text, p_owner text, p_tail bigint) RETURNS boolean
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._subscription_discover(p_service integer, p_stream_id bigint, p_path text, p_kind text, p_owner text, p_tail bigint) IS 'Links a new stream to the subscriptions that watch its name.';
+
+CREATE TABLE rouse.subscriptions (
+    consumer_id bigint NOT NULL,
+    service_id integer NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    type text NOT NULL,
+    pattern text COLLATE pg_catalog."C",
+    wake_stream text COLLATE pg_catalog."C",
+    webhook_url text,
+    description text,
+    config_hash text NOT NULL,
+    mount text DEFAULT ''::text NOT NULL,
+    owner text NOT NULL,
+    system boolean NOT NULL,
+    status text DEFAULT 'active'::text NOT NULL,
+    last_error text,
+    changes integer DEFAULT 1 NOT NULL,
+    settled integer DEFAULT 0 NOT NULL,
+    scanned text COLLATE pg_catalog."C",
+    scan_done boolean DEFAULT false NOT NULL,
+    changed_at timestamp with time zone NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    CONSTRAINT subscriptions_status_check CHECK ((status = ANY (ARRAY['active'::text, 'failed'::text]))),
+    CONSTRAINT subscriptions_target_check CHECK ((
+CASE type
+    WHEN 'webhook'::text THEN webhook_url
+    ELSE wake_stream
+END IS NOT NULL)),
+    CONSTRAINT subscriptions_type_check CHECK ((type = ANY (ARRAY['webhook'::text, 'pull-wake'::text])))
+)
+WITH (fillfactor='70');
+
+COMMENT ON TABLE rouse.subscriptions IS 'A consumer of streams it does not own (Durable Streams __ds). Its mutex is the consumers row of the same id, its cursors are links in consumer_streams.';
+
+COMMENT ON COLUMN rouse.subscriptions.mount IS 'Path prefix of the mount it was made through: the URLs it is told are below it.';
+
+COMMENT ON COLUMN rouse.subscriptions.owner IS 'Principal that registered it; with system false it is linked to that principal''s guarded streams only.';
+
+COMMENT ON COLUMN rouse.subscriptions.status IS 'failed while the receiver''s last answer was a refusal.';
+
+COMMENT ON COLUMN rouse.subscriptions.changes IS 'Counts changes of what it watches; settled says up to which of them the streams that existed are linked.';
+
+COMMENT ON COLUMN rouse.subscriptions.scanned IS 'Path up to which the streams that existed have been looked at for the pattern.';
+
+CREATE FUNCTION rouse._subscription_link(p_sub rouse.subscriptions, p_streams bigint[], p_link_type text) RETURNS bigint[]
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._subscription_link(p_sub rouse.subscriptions, p_streams bigint[], p_link_type text) IS 'Links existing streams to a subscription at their tails.';
+
+CREATE FUNCTION rouse._subscription_lock() RETURNS integer
+    LANGUAGE … IMMUTABLE PARALLEL SAFE
+    AS …;
+
+COMMENT ON FUNCTION rouse._subscription_lock() IS 'Class of the advisory locks of stream creation.';
+
+CREATE FUNCTION rouse._subscription_refusal(p_service integer, p_paths text[], p_wake_stream text, p_owner text, p_system boolean) RETURNS text
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._subscription_refusal(p_service integer, p_paths text[], p_wake_stream text, p_owner text, p_system boolean) IS 'Why a subscription may not watch these streams.';
+
+CREATE FUNCTION rouse._subscription_stream(p_path text, p_link_type text, p_acked bigint, p_tail bigint) RETURNS jsonb
+    LANGUAGE … IMMUTABLE PARALLEL SAFE
+    AS …;
+
+COMMENT ON FUNCTION rouse._subscription_stream(p_path text, p_link_type text, p_acked bigint, p_tail bigint) IS 'The wire form of a subscription''s link.';
+
+CREATE FUNCTION rouse._subscription_unlink(p_consumer_id bigint, p_streams bigint[]) RETURNS integer
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._subscription_unlink(p_consumer_id bigint, p_streams bigint[]) IS 'Unlinks streams from a consumer.';
+
+CREATE FUNCTION rouse._subscription_writes(p_consumer bigint, p_stream bigint) RETURNS boolean
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._subscription_writes(p_consumer bigint, p_stream bigint) IS 'Whether a subscription''s holder may append to an entity''s stream.';
+
 CREATE FUNCTION rouse._txid() RETURNS bigint
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -468,6 +707,13 @@ CREATE FUNCTION rouse._wake_mint(p_consumers bigint[], p_reasons text[], p_now t
 
 COMMENT ON FUNCTION rouse._wake_mint(p_consumers bigint[], p_reasons text[], p_now timestamp with time zone) IS 'Makes the next wake of idle consumers under their row locks.';
 
+CREATE FUNCTION rouse._wake_mint_subscriptions(p_consumers bigint[], p_reasons text[], p_now timestamp with time zone) RETURNS TABLE(consumer_id bigint, wake_id uuid)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._wake_mint_subscriptions(p_consumers bigint[], p_reasons text[], p_now timestamp with time zone) IS 'Makes the next wake of idle subscriptions under their row locks.';
+
 CREATE FUNCTION rouse._wake_publish(p_wakes uuid[], p_now timestamp with time zone) RETURNS void
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -475,12 +721,51 @@ CREATE FUNCTION rouse._wake_publish(p_wakes uuid[], p_now timestamp with time zo
 
 COMMENT ON FUNCTION rouse._wake_publish(p_wakes uuid[], p_now timestamp with time zone) IS 'Appends wakes to their runners'' wake streams, or makes them due for a push transport.';
 
+CREATE FUNCTION rouse._wake_redeliver(p_service_id integer, p_wake_id uuid, p_principal text, p_now timestamp with time zone) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._wake_redeliver(p_service_id integer, p_wake_id uuid, p_principal text, p_now timestamp with time zone) IS 'wake_redeliver at a chosen time; null reads the clock behind the lock.';
+
 CREATE FUNCTION rouse._wake_supersede(p_consumer rouse.consumers, p_now timestamp with time zone) RETURNS rouse.consumers
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._wake_supersede(p_consumer rouse.consumers, p_now timestamp with time zone) IS 'Takes back an outstanding wake.';
+
+CREATE FUNCTION rouse.attachment_delete(p_service_id integer, p_url text, p_principal text, p_by text, p_id text, p_event text) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.attachment_delete(p_service_id integer, p_url text, p_principal text, p_by text, p_id text, p_event text) IS 'Removes an attachment.';
+
+CREATE FUNCTION rouse.attachment_get(p_service_id integer, p_url text, p_principal text, p_id text) RETURNS TABLE(outcome text, stream_id bigint, bytes bigint, manifest jsonb)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.attachment_get(p_service_id integer, p_url text, p_principal text, p_id text) IS 'Looks an attachment up.';
+
+CREATE FUNCTION rouse.attachment_put(p_service_id integer, p_url text, p_principal text, p_by text, p_id text, p_content_type text, p_bytes bytea, p_manifest jsonb, p_event text) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.attachment_put(p_service_id integer, p_url text, p_principal text, p_by text, p_id text, p_content_type text, p_bytes bytea, p_manifest jsonb, p_event text) IS 'Attaches a file to an entity.';
 
 CREATE FUNCTION rouse.audit_add(p_service_id integer, p_principal text, p_action text, p_resource text, p_detail jsonb) RETURNS void
     LANGUAGE …
@@ -558,6 +843,61 @@ CREATE FUNCTION rouse.consumer_get(p_service_id integer, p_name text) RETURNS TA
 
 COMMENT ON FUNCTION rouse.consumer_get(p_service_id integer, p_name text) IS 'A mutex with its cursor, without tokens.';
 
+CREATE TABLE rouse.wake_notifications (
+    service_id integer NOT NULL,
+    wake_id uuid NOT NULL,
+    consumer_id text NOT NULL COLLATE pg_catalog."C",
+    epoch bigint NOT NULL,
+    entity_url text COLLATE pg_catalog."C",
+    target_type text NOT NULL,
+    target_runner_id text COLLATE pg_catalog."C",
+    target_webhook_url text,
+    target jsonb NOT NULL,
+    runner_wake_stream text COLLATE pg_catalog."C",
+    runner_wake_stream_offset text,
+    notification_public jsonb NOT NULL,
+    delivery_status rouse.wake_delivery_status DEFAULT 'queued'::text NOT NULL,
+    claim_status rouse.wake_claim_status DEFAULT 'unclaimed'::text NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    next_attempt_at timestamp with time zone,
+    created_at timestamp with time zone NOT NULL,
+    delivered_at timestamp with time zone,
+    claimed_at timestamp with time zone,
+    resolved_at timestamp with time zone
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05');
+
+COMMENT ON TABLE rouse.wake_notifications IS 'Every wake minted, without its tokens (RFC wake_notifications). One open wake a consumer.';
+
+COMMENT ON COLUMN rouse.wake_notifications.next_attempt_at IS 'When a push transport sends it next; null when nothing is due (pull-wake entries are appended when the wake is minted).';
+
+CREATE FUNCTION rouse.consumer_wakes(p_service_id integer, p_consumer text, p_before bigint, p_limit integer) RETURNS SETOF rouse.wake_notifications
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.consumer_wakes(p_service_id integer, p_consumer text, p_before bigint, p_limit integer) IS 'The wakes of one consumer, newest first.';
+
+CREATE FUNCTION rouse.cron_ensure(p_service_id integer, p_path text, p_expression text, p_timezone text) RETURNS void
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS …;
+
+COMMENT ON FUNCTION rouse.cron_ensure(p_service_id integer, p_path text, p_expression text, p_timezone text) IS 'Makes a cron stream.';
+
+CREATE FUNCTION rouse.delivery_lend(p_limit integer, p_each integer, p_room jsonb) RETURNS TABLE(service_id integer, service_name text, wake_id uuid, consumer_id bigint, consumer_name text, epoch bigint, attempt integer, target jsonb, notification jsonb, lease_ms integer, receiver text, more boolean)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.delivery_lend(p_limit integer, p_each integer, p_room jsonb) IS 'Lends due wakes to a delivery worker, each receiver''s up to its room.';
+
 CREATE FUNCTION rouse.delivery_result(p_service_id integer, p_wake_id uuid, p_attempt integer, p_outcome text, p_retry_ms bigint, p_status_code integer, p_error text) RETURNS text
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -582,6 +922,13 @@ CREATE FUNCTION rouse.delivery_take(p_limit integer) RETURNS TABLE(service_id in
     AS …;
 
 COMMENT ON FUNCTION rouse.delivery_take(p_limit integer) IS 'Lends due wakes to a delivery worker.';
+
+CREATE FUNCTION rouse.delivery_uncertain(p_service_id integer, p_wake_id uuid, p_attempt integer) RETURNS boolean
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.delivery_uncertain(p_service_id integer, p_wake_id uuid, p_attempt integer) IS 'Whether an earlier attempt to deliver a wake was never answered.';
 
 CREATE FUNCTION rouse.dispatch_route(p_streams bigint[], p_positions bigint[]) RETURNS TABLE(stream_id bigint, outcome text)
     LANGUAGE …
@@ -761,7 +1108,7 @@ CREATE TABLE rouse.streams (
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     watched smallint DEFAULT 0 NOT NULL,
     CONSTRAINT streams_fork_check CHECK (((forked_from IS NULL) = (fork_at IS NULL))),
-    CONSTRAINT streams_kind_check CHECK ((kind = ANY (ARRAY['app'::text, 'attachment'::text, 'entity'::text, 'error'::text, 'wake'::text]))),
+    CONSTRAINT streams_kind_check CHECK ((kind = ANY (ARRAY['app'::text, 'attachment'::text, 'cron'::text, 'entity'::text, 'error'::text, 'members'::text, 'shared'::text, 'wake'::text]))),
     CONSTRAINT streams_tail_check CHECK (((tail >= head) AND (head >= 0) AND (actionable <= tail)))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05');
@@ -851,6 +1198,17 @@ CREATE FUNCTION rouse.entity_error_stream(p_service_id integer, p_url text, p_co
 
 COMMENT ON FUNCTION rouse.entity_error_stream(p_service_id integer, p_url text, p_consumer_id bigint, p_epoch bigint, p_wake_id uuid) IS 'Makes an entity''s error stream at its holder''s first write.';
 
+CREATE FUNCTION rouse.entity_fork(p_service_id integer, p_principal text, p_by text, p_parent text, p_whole boolean, p_sources text[], p_targets text[], p_parents text[], p_args text[], p_tails bigint[], p_at bigint[], p_prefix bytea[], p_counts integer[], p_stamps text[], p_observe boolean[], p_tags jsonb, p_row_of integer[], p_rows text[], p_attached_to integer[], p_attached text[], p_shared_by integer[], p_shared text[], p_shared_as text[], p_wake_condition text, p_wake_debounce_ms integer, p_wake_timeout_ms integer, p_wake_response boolean, p_wake_key text, p_message text) RETURNS TABLE(outcome text, detail text, entity rouse.entities)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_fork(p_service_id integer, p_principal text, p_by text, p_parent text, p_whole boolean, p_sources text[], p_targets text[], p_parents text[], p_args text[], p_tails bigint[], p_at bigint[], p_prefix bytea[], p_counts integer[], p_stamps text[], p_observe boolean[], p_tags jsonb, p_row_of integer[], p_rows text[], p_attached_to integer[], p_attached text[], p_shared_by integer[], p_shared text[], p_shared_as text[], p_wake_condition text, p_wake_debounce_ms integer, p_wake_timeout_ms integer, p_wake_response boolean, p_wake_key text, p_message text) IS 'Forks a tree of entities in one transaction.';
+
 CREATE FUNCTION rouse.entity_gate(p_service_id integer[], p_url text[], p_type text[], p_principal text[]) RETURNS TABLE(url text, status text, allowed boolean, type_name text, schema_revision integer, inbox_schemas jsonb, type_exists boolean)
     LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
@@ -880,6 +1238,17 @@ CREATE FUNCTION rouse.entity_list(p_service_id integer, p_principal text, p_type
 
 COMMENT ON FUNCTION rouse.entity_list(p_service_id integer, p_principal text, p_type text, p_status text, p_parent text, p_created_by text, p_before_at timestamp with time zone, p_before_url text, p_limit integer) IS 'Entities, newest first, by page.';
 
+CREATE FUNCTION rouse.entity_principal(p_service_id integer, p_url text, p_path text, p_kind text, p_id text) RETURNS boolean
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_principal(p_service_id integer, p_url text, p_path text, p_kind text, p_id text) IS 'Makes the entity of a principal.';
+
 CREATE FUNCTION rouse.entity_resume(p_service_id integer, p_url text) RETURNS text
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -902,7 +1271,7 @@ CREATE FUNCTION rouse.entity_signal(p_service_id integer, p_url text, p_principa
 
 COMMENT ON FUNCTION rouse.entity_signal(p_service_id integer, p_url text, p_principal text, p_signal text, p_key text, p_reason text, p_payload jsonb) IS 'Signals an entity.';
 
-CREATE FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean, p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb, p_created text, p_message text, p_grants jsonb, p_lease_ms integer DEFAULT 30000, p_wake_ms integer DEFAULT 30000) RETURNS TABLE(outcome text, txid bigint, entity rouse.entities)
+CREATE FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean, p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb, p_created text, p_message text, p_lease_ms integer DEFAULT 30000, p_wake_ms integer DEFAULT 30000, p_grants jsonb DEFAULT NULL::jsonb) RETURNS TABLE(outcome text, txid bigint, entity rouse.entities)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET lock_timeout TO '5s'
@@ -911,7 +1280,7 @@ CREATE FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text
     SET enable_seqscan TO 'off'
     AS …;
 
-COMMENT ON FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean, p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb, p_created text, p_message text, p_grants jsonb, p_lease_ms integer, p_wake_ms integer) IS 'Makes an entity with its stream, mutex, cursor and dispatch state in one transaction.';
+COMMENT ON FUNCTION rouse.entity_spawn(p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean, p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb, p_created text, p_message text, p_lease_ms integer, p_wake_ms integer, p_grants jsonb) IS 'Makes an entity with its stream, mutex, cursor and dispatch state in one transaction.';
 
 CREATE FUNCTION rouse.entity_state_gate(p_service_id integer[], p_url text[], p_known text[]) RETURNS TABLE(consumer_id bigint, version text, state_schemas jsonb)
     LANGUAGE … STABLE
@@ -935,6 +1304,18 @@ CREATE FUNCTION rouse.entity_tag_put(p_service_id integer, p_url text, p_princip
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_tag_put(p_service_id integer, p_url text, p_principal text, p_key text, p_value text, p_event text) IS 'Sets or removes one tag of an entity.';
+
+CREATE FUNCTION rouse.entity_tree(p_service_id integer, p_url text, p_principal text, p_limit integer) RETURNS TABLE(entity rouse.entities, stream_id bigint, tail bigint, head bigint, allowed boolean, shared text[])
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_tree(p_service_id integer, p_url text, p_principal text, p_limit integer) IS 'An entity and its descendants.';
 
 CREATE FUNCTION rouse.entity_type_allowed(p_service_id integer, p_principal text, p_permission text, p_names text[]) RETURNS SETOF text
     LANGUAGE … STABLE
@@ -1006,34 +1387,6 @@ CREATE FUNCTION rouse.entity_type_put(p_service_id integer, p_name text, p_princ
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_type_put(p_service_id integer, p_name text, p_principal text, p_system boolean, p_description text, p_creation_schema jsonb, p_inbox_schemas jsonb, p_state_schemas jsonb, p_slash_commands jsonb, p_serve_endpoint text, p_default_dispatch_policy jsonb, p_permission_grants jsonb, p_externally_writable_collections jsonb) IS 'Registers or replaces an entity type.';
-
-CREATE TABLE rouse.wake_notifications (
-    service_id integer NOT NULL,
-    wake_id uuid NOT NULL,
-    consumer_id text NOT NULL COLLATE pg_catalog."C",
-    epoch bigint NOT NULL,
-    entity_url text COLLATE pg_catalog."C",
-    target_type text NOT NULL,
-    target_runner_id text COLLATE pg_catalog."C",
-    target_webhook_url text,
-    target jsonb NOT NULL,
-    runner_wake_stream text COLLATE pg_catalog."C",
-    runner_wake_stream_offset text,
-    notification_public jsonb NOT NULL,
-    delivery_status rouse.wake_delivery_status DEFAULT 'queued'::text NOT NULL,
-    claim_status rouse.wake_claim_status DEFAULT 'unclaimed'::text NOT NULL,
-    attempts integer DEFAULT 0 NOT NULL,
-    next_attempt_at timestamp with time zone,
-    created_at timestamp with time zone NOT NULL,
-    delivered_at timestamp with time zone,
-    claimed_at timestamp with time zone,
-    resolved_at timestamp with time zone
-)
-WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05');
-
-COMMENT ON TABLE rouse.wake_notifications IS 'Every wake minted, without its tokens (RFC wake_notifications). One open wake a consumer.';
-
-COMMENT ON COLUMN rouse.wake_notifications.next_attempt_at IS 'When a push transport sends it next; null when nothing is due (pull-wake entries are appended when the wake is minted).';
 
 CREATE FUNCTION rouse.entity_wakes(p_service_id integer, p_url text, p_before bigint, p_limit integer) RETURNS SETOF rouse.wake_notifications
     LANGUAGE … STABLE
@@ -1118,6 +1471,8 @@ CREATE TABLE rouse.entity_type_grants (
     CONSTRAINT entity_type_grants_subject_kind_check CHECK ((subject_kind = ANY (ARRAY['principal'::text, 'principal_kind'::text])))
 );
 
+ALTER TABLE ONLY rouse.entity_type_grants REPLICA IDENTITY FULL;
+
 COMMENT ON TABLE rouse.entity_type_grants IS 'Who may spawn or manage an entity type beside its registrar.';
 
 CREATE FUNCTION rouse.grant_type_list(p_service_id integer, p_name text) RETURNS SETOF rouse.entity_type_grants
@@ -1134,6 +1489,146 @@ CREATE FUNCTION rouse.grant_type_put(p_service_id integer, p_name text, p_princi
     AS …;
 
 COMMENT ON FUNCTION rouse.grant_type_put(p_service_id integer, p_name text, p_principal text, p_by text, p_grant jsonb) IS 'Adds a grant on an entity type.';
+
+CREATE FUNCTION rouse.manifest_apply(p_id bigint, p_from bigint, p_to bigint, p_effects jsonb) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.manifest_apply(p_id bigint, p_from bigint, p_to bigint, p_effects jsonb) IS 'Carries out what an entity has written into its manifest.';
+
+CREATE FUNCTION rouse.membership_apply(p_limit integer) RETURNS integer
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.membership_apply(p_limit integer) IS 'Tells membership streams of changed entities.';
+
+CREATE FUNCTION rouse.membership_check(p_older_ms integer, p_limit integer) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.membership_check(p_older_ms integer, p_limit integer) IS 'Compares a membership stream with the entities there are.';
+
+CREATE FUNCTION rouse.membership_ensure(p_service_id integer, p_principal text, p_trusted boolean, p_ref text, p_tags jsonb) RETURNS void
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.membership_ensure(p_service_id integer, p_principal text, p_trusted boolean, p_ref text, p_tags jsonb) IS 'Makes a membership stream.';
+
+CREATE FUNCTION rouse.observation_next() RETURNS bigint
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.observation_next() IS 'Milliseconds until the next due time of observation.';
+
+CREATE FUNCTION rouse.observe_apply(p_ids bigint[], p_from bigint[], p_to bigint[], p_states text[], p_due_ms integer[], p_over boolean[], p_rows text[], p_of integer[], p_wait boolean) RETURNS TABLE(id bigint, outcome text)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.observe_apply(p_ids bigint[], p_from bigint[], p_to bigint[], p_states text[], p_due_ms integer[], p_over boolean[], p_rows text[], p_of integer[], p_wait boolean) IS 'Moves cursors and appends the wakes found, in one transaction.';
+
+CREATE FUNCTION rouse.observe_attach(p_after bigint, p_limit integer) RETURNS TABLE(last_id bigint, waiting integer)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.observe_attach(p_after bigint, p_limit integer) IS 'Gives cursors that waited for their source its stream.';
+
+CREATE FUNCTION rouse.observe_back(p_stream_id bigint, p_position bigint, p_bytes integer) RETURNS TABLE("position" bigint, payload bytea)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.observe_back(p_stream_id bigint, p_position bigint, p_bytes integer) IS 'A page of a stream, backwards from a position.';
+
+CREATE FUNCTION rouse.observe_manifest(p_service_id integer, p_url text) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.observe_manifest(p_service_id integer, p_url text) IS 'Makes sure that an entity''s manifest rows are read.';
+
+CREATE FUNCTION rouse.observe_may(p_service_id integer, p_principal text, p_trusted boolean, p_subscriber text, p_source text, p_checked boolean DEFAULT false) RETURNS text
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.observe_may(p_service_id integer, p_principal text, p_trusted boolean, p_subscriber text, p_source text, p_checked boolean) IS 'Whether a caller may have an entity woken by a source.';
+
+CREATE FUNCTION rouse.observe_register(p_service_id integer, p_principal text, p_trusted boolean, p_subscriber text, p_source text, p_condition text, p_debounce_ms integer, p_timeout_ms integer, p_include_response boolean, p_manifest_key text, p_expression text DEFAULT NULL::text, p_timezone text DEFAULT NULL::text, p_checked boolean DEFAULT false) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.observe_register(p_service_id integer, p_principal text, p_trusted boolean, p_subscriber text, p_source text, p_condition text, p_debounce_ms integer, p_timeout_ms integer, p_include_response boolean, p_manifest_key text, p_expression text, p_timezone text, p_checked boolean) IS 'Registers what an entity is woken by.';
+
+CREATE FUNCTION rouse.observe_take(p_after bigint, p_limit integer, p_bytes integer) RETURNS TABLE(id bigint, service_id integer, kind text, subscriber_url text, source_path text, source_url text, condition text, one_shot boolean, debounce_ms integer, include_response boolean, principal text, state text, due boolean, stream_id bigint, acked bigint, tail bigint, over boolean, ended boolean, source_entity text, source_type text, source_parent text, positions bigint[], payloads bytea[])
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.observe_take(p_after bigint, p_limit integer, p_bytes integer) IS 'Cursors with something to do, each with what follows it.';
+
+CREATE FUNCTION rouse.observe_unregister(p_service_id integer, p_principal text, p_trusted boolean, p_subscriber text, p_source text, p_manifest_key text) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.observe_unregister(p_service_id integer, p_principal text, p_trusted boolean, p_subscriber text, p_source text, p_manifest_key text) IS 'Removes what an entity is woken by.';
 
 CREATE FUNCTION rouse.runner_get(p_service_id integer, p_id text) RETURNS TABLE(runner rouse.runners, diagnostics rouse.runner_runtime_diagnostics, lease_remaining_ms bigint, active_claims jsonb)
     LANGUAGE … STABLE
@@ -1193,6 +1688,74 @@ CREATE FUNCTION rouse.runner_set_status(p_service_id integer, p_id text, p_princ
 
 COMMENT ON FUNCTION rouse.runner_set_status(p_service_id integer, p_id text, p_principal text, p_system boolean, p_admin_status text) IS 'Enables or disables a runner.';
 
+CREATE FUNCTION rouse.schedule_add(p_service_id integer, p_principal text, p_trusted boolean, p_url text, p_message text, p_after_ms bigint, p_producer text) RETURNS void
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.schedule_add(p_service_id integer, p_principal text, p_trusted boolean, p_url text, p_message text, p_after_ms bigint, p_producer text) IS 'Schedules a message.';
+
+CREATE FUNCTION rouse.schedule_plan(p_id bigint, p_due_at timestamp with time zone, p_next timestamp with time zone) RETURNS boolean
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.schedule_plan(p_id bigint, p_due_at timestamp with time zone, p_next timestamp with time zone) IS 'Sets when a cron stream ticks first.';
+
+CREATE FUNCTION rouse.schedule_postpone(p_id bigint, p_due_at timestamp with time zone, p_ms integer) RETURNS boolean
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS …;
+
+COMMENT ON FUNCTION rouse.schedule_postpone(p_id bigint, p_due_at timestamp with time zone, p_ms integer) IS 'Lets a task be due again later.';
+
+CREATE FUNCTION rouse.schedule_send(p_id bigint, p_due_at timestamp with time zone, p_row text, p_sent text, p_failed text[], p_resume boolean) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.schedule_send(p_id bigint, p_due_at timestamp with time zone, p_row text, p_sent text, p_failed text[], p_resume boolean) IS 'Sends a due message.';
+
+CREATE FUNCTION rouse.schedule_take(p_limit integer) RETURNS TABLE(id bigint, service_id integer, kind text, due_at timestamp with time zone, planned boolean, entity_url text, message text, owner_url text, manifest_key text, manifest text, producer_id text, expression text, timezone text, tick_number bigint, now timestamp with time zone)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.schedule_take(p_limit integer) IS 'Tasks that are due.';
+
+CREATE FUNCTION rouse.schedule_tick(p_id bigint, p_due_at timestamp with time zone, p_row text, p_next timestamp with time zone) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.schedule_tick(p_id bigint, p_due_at timestamp with time zone, p_row text, p_next timestamp with time zone) IS 'Lets a due cron stream tick.';
+
+CREATE FUNCTION rouse.schedule_write(p_service_id integer, p_principal text, p_trusted boolean, p_url text, p_permission text, p_key text, p_row text, p_removed boolean, p_target text) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.schedule_write(p_service_id integer, p_principal text, p_trusted boolean, p_url text, p_permission text, p_key text, p_row text, p_removed boolean, p_target text) IS 'Appends a schedule''s row to its entity''s manifest.';
+
 CREATE FUNCTION rouse.service_create(p_name text, p_principal text) RETURNS TABLE(outcome text, service_id integer, created_at timestamp with time zone)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -1204,10 +1767,13 @@ CREATE TABLE rouse.services (
     id integer NOT NULL,
     name text NOT NULL COLLATE pg_catalog."C",
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    memberships boolean DEFAULT false NOT NULL,
     CONSTRAINT services_name_check CHECK ((name ~ '^[a-z0-9][a-z0-9._-]{0,62}$'::text))
 );
 
 COMMENT ON TABLE rouse.services IS 'A scope with its own streams, entities and runners (RFC "Agent servers"); ?service= selects it.';
+
+COMMENT ON COLUMN rouse.services.memberships IS 'Somebody observes which entities have certain tags: changes of entities are told in membership_changes.';
 
 CREATE FUNCTION rouse.service_get(p_name text) RETURNS SETOF rouse.services
     LANGUAGE … STABLE
@@ -1222,6 +1788,39 @@ CREATE FUNCTION rouse.service_list() RETURNS SETOF rouse.services
     AS …;
 
 COMMENT ON FUNCTION rouse.service_list() IS 'All services.';
+
+CREATE FUNCTION rouse.shape_access(p_service_id integer, p_urls text[]) RETURNS TABLE(snapshot text, url text, created_by text, subjects text[], valid_ms bigint)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.shape_access(p_service_id integer, p_urls text[]) IS 'Who may read some entities, for the log of shapes.';
+
+CREATE FUNCTION rouse.shape_lapsed(p_service_id integer, p_principal text, p_since timestamp with time zone) RETURNS boolean
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.shape_lapsed(p_service_id integer, p_principal text, p_since timestamp with time zone) IS 'Whether time has ended a grant that a shape may build on.';
+
+CREATE FUNCTION rouse.shared_state_admit(p_service_id integer, p_principal text, p_trusted boolean, p_path text, p_permission text, p_owner text, p_consumer_id bigint, p_epoch bigint, p_wake_id uuid) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.shared_state_admit(p_service_id integer, p_principal text, p_trusted boolean, p_path text, p_permission text, p_owner text, p_consumer_id bigint, p_epoch bigint, p_wake_id uuid) IS 'Whether a caller may read or write a shared state.';
 
 CREATE FUNCTION rouse.stream_append(p_services integer[], p_paths text[], p_types text[], p_internal boolean[], p_actionable boolean[], p_bytes bigint[], p_group integer[], p_rel bigint[], p_payloads bytea[], p_counts integer[], p_stamps text[], s_services integer[], s_paths text[], s_types text[], s_internal boolean[], s_actionable boolean[], s_payloads bytea[], s_counts integer[], s_stamps text[], s_producers text[], s_epochs bigint[], s_seqs bigint[], s_stream_seqs text[], s_closes boolean[], s_consumers bigint[], s_claim_epochs bigint[], s_wakes uuid[], p_wait boolean) RETURNS TABLE(special boolean, ord integer, outcome text, stream_id bigint, tail bigint, closed boolean, content_type text, producer_epoch bigint, producer_seq bigint)
     LANGUAGE …
@@ -1282,12 +1881,152 @@ CREATE FUNCTION rouse.stream_writable(p_service_id integer, p_path text, p_consu
 
 COMMENT ON FUNCTION rouse.stream_writable(p_service_id integer, p_path text, p_consumer_id bigint, p_epoch bigint, p_wake_id uuid) IS 'Whether a claim may append to a stream now.';
 
+CREATE FUNCTION rouse.subscription_delete(p_service integer, p_id text, p_principal text) RETURNS boolean
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.subscription_delete(p_service integer, p_id text, p_principal text) IS 'Ends a subscription.';
+
+CREATE FUNCTION rouse.subscription_get(p_service integer, p_id text, p_streams integer) RETURNS TABLE(consumer_id bigint, consumer_name text, id text, type text, pattern text, wake_stream text, webhook_url text, description text, lease_ttl_ms integer, mount text, owner text, system boolean, status text, last_error text, created_at timestamp with time zone, state text, epoch bigint, wake_id text, holder text, lease_ms bigint, pending boolean, streams jsonb)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.subscription_get(p_service integer, p_id text, p_streams integer) IS 'A subscription with its mutex and what it watches.';
+
+CREATE FUNCTION rouse.subscription_list(p_service integer, p_owner text, p_after text, p_limit integer) RETURNS TABLE(consumer_id bigint, consumer_name text, id text, type text, pattern text, wake_stream text, webhook_url text, description text, lease_ttl_ms integer, mount text, owner text, system boolean, status text, last_error text, created_at timestamp with time zone, state text, epoch bigint, wake_id text, holder text, lease_ms bigint, pending boolean, streams jsonb)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.subscription_list(p_service integer, p_owner text, p_after text, p_limit integer) IS 'The subscriptions of a service.';
+
+CREATE FUNCTION rouse.subscription_put(p_service integer, p_id text, p_type text, p_pattern text, p_streams text[], p_wake_stream text, p_webhook_url text, p_description text, p_lease_ms integer, p_mount text, p_owner text, p_system boolean) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.subscription_put(p_service integer, p_id text, p_type text, p_pattern text, p_streams text[], p_wake_stream text, p_webhook_url text, p_description text, p_lease_ms integer, p_mount text, p_owner text, p_system boolean) IS 'Registers or confirms a subscription.';
+
+CREATE FUNCTION rouse.subscription_scan(p_after bigint, p_limit integer) RETURNS TABLE(consumer_id bigint, stream_id bigint, "position" bigint)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.subscription_scan(p_after bigint, p_limit integer) IS 'Streams whose idle subscriptions have work nobody was told about.';
+
+CREATE FUNCTION rouse.subscription_settle(p_service integer, p_id text, p_change integer, p_creators text[], p_limit integer, OUT outcome text, OUT change integer, OUT creators text[]) RETURNS record
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.subscription_settle(p_service integer, p_id text, p_change integer, p_creators text[], p_limit integer, OUT outcome text, OUT change integer, OUT creators text[]) IS 'Links the streams that existed when a subscription was made.';
+
+CREATE FUNCTION rouse.subscription_stream_add(p_service integer, p_id text, p_streams text[]) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.subscription_stream_add(p_service integer, p_id text, p_streams text[]) IS 'Names more streams for a subscription.';
+
+CREATE FUNCTION rouse.subscription_stream_remove(p_service integer, p_id text, p_path text) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.subscription_stream_remove(p_service integer, p_id text, p_path text) IS 'A subscription no longer names a stream.';
+
+CREATE FUNCTION rouse.subscription_tidy(p_limit integer) RETURNS boolean
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '1s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.subscription_tidy(p_limit integer) IS 'Removes what a deleted subscription leaves.';
+
+CREATE FUNCTION rouse.subscription_unsettled(p_age_ms bigint, p_limit integer) RETURNS TABLE(service_id integer, id text)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.subscription_unsettled(p_age_ms bigint, p_limit integer) IS 'Subscriptions that nobody has finished settling.';
+
+CREATE FUNCTION rouse.t100_entity_changed() RETURNS trigger
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.t100_entity_changed() IS 'Tells membership streams of a new or changed entity.';
+
 CREATE FUNCTION rouse.user_seen(p_service_id integer, p_id text, p_display_name text, p_email text, p_avatar_url text, p_auth_provider text, p_auth_subject text) RETURNS boolean
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse.user_seen(p_service_id integer, p_id text, p_display_name text, p_email text, p_avatar_url text, p_auth_provider text, p_auth_subject text) IS 'Makes or refreshes the row of a person; true when it is new.';
+
+CREATE FUNCTION rouse.wake_get(p_service_id integer, p_wake_id uuid, p_principal text) RETURNS TABLE(wake rouse.wake_notifications, owner text, may boolean, attempts jsonb)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.wake_get(p_service_id integer, p_wake_id uuid, p_principal text) IS 'One wake with its delivery attempts.';
+
+CREATE FUNCTION rouse.wake_redeliver(p_service_id integer, p_wake_id uuid, p_principal text) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS …;
+
+COMMENT ON FUNCTION rouse.wake_redeliver(p_service_id integer, p_wake_id uuid, p_principal text) IS 'Tells an open wake again at once.';
 
 ALTER TABLE rouse.audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME rouse.audit_log_id_seq
@@ -1346,6 +2085,8 @@ CREATE TABLE rouse.entity_effective_permissions (
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
+ALTER TABLE ONLY rouse.entity_effective_permissions REPLICA IDENTITY FULL;
+
 COMMENT ON TABLE rouse.entity_effective_permissions IS 'What each grant comes to: one row for the entity, and one for each descendant if it propagates. Written in the transaction of the grant or of the spawn. An expired row counts no more.';
 
 ALTER TABLE rouse.entity_effective_permissions ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -1375,6 +2116,40 @@ ALTER TABLE rouse.entity_type_grants ALTER COLUMN id ADD GENERATED ALWAYS AS IDE
     CACHE 1
 );
 
+CREATE TABLE rouse.membership_changes (
+    id bigint NOT NULL,
+    service_id integer NOT NULL,
+    entity_url text NOT NULL COLLATE pg_catalog."C"
+);
+
+COMMENT ON TABLE rouse.membership_changes IS 'Entities whose membership is to be looked at again; written in the transaction of their change.';
+
+ALTER TABLE rouse.membership_changes ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME rouse.membership_changes_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE rouse.membership_members (
+    membership_id bigint NOT NULL,
+    entity_url text NOT NULL COLLATE pg_catalog."C",
+    digest text NOT NULL
+);
+
+COMMENT ON TABLE rouse.membership_members IS 'What a membership stream shows at its tail.';
+
+ALTER TABLE rouse.memberships ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME rouse.memberships_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE rouse.messages (
     stream_id bigint NOT NULL,
     "position" bigint NOT NULL,
@@ -1392,19 +2167,43 @@ COMMENT ON COLUMN rouse.messages.stamps IS 'Byte positions in payload right afte
 CREATE TABLE rouse.observers (
     id bigint NOT NULL,
     service_id integer NOT NULL,
-    stream_id bigint NOT NULL,
+    stream_id bigint,
     kind text NOT NULL,
     subscriber_url text NOT NULL COLLATE pg_catalog."C",
     acked bigint NOT NULL,
     behind boolean DEFAULT false NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT observers_kind_check CHECK ((kind = ANY (ARRAY['wake'::text, 'manifest'::text])))
+    source_path text NOT NULL COLLATE pg_catalog."C",
+    source_url text NOT NULL COLLATE pg_catalog."C",
+    principal text NOT NULL,
+    trusted boolean DEFAULT false NOT NULL,
+    condition text DEFAULT ''::text NOT NULL,
+    one_shot boolean DEFAULT false NOT NULL,
+    debounce_ms integer DEFAULT 0 NOT NULL,
+    timeout_ms integer DEFAULT 0 NOT NULL,
+    include_response boolean DEFAULT true NOT NULL,
+    manifest_key text COLLATE pg_catalog."C",
+    state text,
+    due_at timestamp with time zone,
+    CONSTRAINT observers_debounce_ms_check CHECK ((debounce_ms >= 0)),
+    CONSTRAINT observers_kind_check CHECK ((kind = ANY (ARRAY['wake'::text, 'manifest'::text]))),
+    CONSTRAINT observers_timeout_ms_check CHECK ((timeout_ms >= 0))
 )
 WITH (fillfactor='70');
 
 COMMENT ON TABLE rouse.observers IS 'Cursors of the server itself over a stream, each evaluating what it reads for one entity: wakes it asked for, manifest rows it wrote.';
 
+COMMENT ON COLUMN rouse.observers.stream_id IS 'Null while the source does not exist; once it does, the cursor begins at its start.';
+
 COMMENT ON COLUMN rouse.observers.behind IS 'As consumer_streams.behind.';
+
+COMMENT ON COLUMN rouse.observers.principal IS 'On whose behalf the source is read; asked again when a source that was waited for appears.';
+
+COMMENT ON COLUMN rouse.observers.condition IS 'JSON text of the condition as the gateway reads it. Text, since what holders write need not be storable as jsonb.';
+
+COMMENT ON COLUMN rouse.observers.state IS 'JSON text: what a debounce has collected so far.';
+
+COMMENT ON COLUMN rouse.observers.due_at IS 'When the collected changes are told, or, while nothing has matched, when the timeout is.';
 
 ALTER TABLE rouse.observers ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME rouse.observers_id_seq
@@ -1450,6 +2249,49 @@ WITH (fillfactor='70');
 
 COMMENT ON TABLE rouse.producers IS 'Idempotent producers (Durable Streams 5.2.1): last accepted sequence and the offset it answered; moves in the append''s transaction.';
 
+CREATE TABLE rouse.scheduled_tasks (
+    id bigint NOT NULL,
+    service_id integer NOT NULL,
+    kind text NOT NULL,
+    due_at timestamp with time zone,
+    planned boolean DEFAULT true NOT NULL,
+    entity_url text COLLATE pg_catalog."C",
+    message text,
+    principal text,
+    trusted boolean DEFAULT false NOT NULL,
+    owner_url text COLLATE pg_catalog."C",
+    manifest_key text COLLATE pg_catalog."C",
+    manifest text,
+    producer_id text COLLATE pg_catalog."C",
+    stream_id bigint,
+    expression text,
+    timezone text,
+    tick_number bigint DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT scheduled_tasks_kind_check CHECK ((kind = ANY (ARRAY['delayed_send'::text, 'cron_tick'::text]))),
+    CONSTRAINT scheduled_tasks_sense_check CHECK (
+CASE kind
+    WHEN 'delayed_send'::text THEN ((entity_url IS NOT NULL) AND (message IS NOT NULL) AND (principal IS NOT NULL) AND ((owner_url IS NULL) = (manifest_key IS NULL)))
+    ELSE ((stream_id IS NOT NULL) AND (expression IS NOT NULL) AND (timezone IS NOT NULL))
+END)
+)
+WITH (fillfactor='70');
+
+COMMENT ON TABLE rouse.scheduled_tasks IS 'What is to happen at a time: a message is sent, or a cron stream ticks. A send''s row goes with it; a cron''s stays for its tick number, without a due time while nobody listens.';
+
+COMMENT ON COLUMN rouse.scheduled_tasks.planned IS 'False: due_at is when somebody began to listen, and the first tick is still to be found.';
+
+COMMENT ON COLUMN rouse.scheduled_tasks.message IS 'JSON text of the message''s parts; text for the reason of observers.condition.';
+
+ALTER TABLE rouse.scheduled_tasks ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME rouse.scheduled_tasks_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE rouse.schema_history (
     version integer NOT NULL,
     name text NOT NULL,
@@ -1486,6 +2328,16 @@ ALTER TABLE rouse.services ALTER COLUMN id ADD GENERATED BY DEFAULT AS IDENTITY 
     CACHE 1
 );
 
+CREATE TABLE rouse.shared_state_links (
+    service_id integer NOT NULL,
+    path text NOT NULL COLLATE pg_catalog."C",
+    entity_url text NOT NULL COLLATE pg_catalog."C",
+    manifest_key text DEFAULT ''::text NOT NULL COLLATE pg_catalog."C",
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE rouse.shared_state_links IS 'Entities a shared state belongs to: who may read or write one of them may read or write it.';
+
 ALTER TABLE rouse.streams ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME rouse.streams_id_seq
     START WITH 1
@@ -1494,6 +2346,32 @@ ALTER TABLE rouse.streams ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE TABLE rouse.subscription_globs (
+    consumer_id bigint NOT NULL,
+    service_id integer NOT NULL,
+    pattern text NOT NULL COLLATE pg_catalog."C",
+    owner text NOT NULL,
+    system boolean NOT NULL
+);
+
+COMMENT ON TABLE rouse.subscription_globs IS 'The patterns. Sorted, they are a tree of segments, which a new stream''s path is walked down (_glob_find).';
+
+COMMENT ON COLUMN rouse.subscription_globs.pattern IS 'As _glob_parse writes it: a literal segment that is made of asterisks has a control character before it.';
+
+CREATE TABLE rouse.subscription_paths (
+    path text NOT NULL COLLATE pg_catalog."C",
+    service_id integer NOT NULL,
+    consumer_id bigint NOT NULL
+);
+
+COMMENT ON TABLE rouse.subscription_paths IS 'Streams a subscription names. A stream that does not exist is linked when it is made.';
+
+CREATE TABLE rouse.subscription_removals (
+    consumer_id bigint NOT NULL
+);
+
+COMMENT ON TABLE rouse.subscription_removals IS 'Deleted subscriptions whose links are still being removed.';
 
 CREATE TABLE rouse.users (
     service_id integer NOT NULL,
@@ -1555,6 +2433,18 @@ ALTER TABLE ONLY rouse.entity_type_grants
 ALTER TABLE ONLY rouse.entity_types
     ADD CONSTRAINT entity_types_pkey PRIMARY KEY (service_id, name);
 
+ALTER TABLE ONLY rouse.membership_changes
+    ADD CONSTRAINT membership_changes_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY rouse.membership_members
+    ADD CONSTRAINT membership_members_pkey PRIMARY KEY (membership_id, entity_url);
+
+ALTER TABLE ONLY rouse.memberships
+    ADD CONSTRAINT memberships_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY rouse.memberships
+    ADD CONSTRAINT memberships_ref_key UNIQUE (ref, service_id);
+
 ALTER TABLE ONLY rouse.messages
     ADD CONSTRAINT messages_pkey PRIMARY KEY (stream_id, "position");
 
@@ -1573,6 +2463,9 @@ ALTER TABLE ONLY rouse.runner_runtime_diagnostics
 ALTER TABLE ONLY rouse.runners
     ADD CONSTRAINT runners_pkey PRIMARY KEY (id, service_id);
 
+ALTER TABLE ONLY rouse.scheduled_tasks
+    ADD CONSTRAINT scheduled_tasks_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY rouse.schema_history
     ADD CONSTRAINT schema_history_pkey PRIMARY KEY (version);
 
@@ -1588,11 +2481,29 @@ ALTER TABLE ONLY rouse.services
 ALTER TABLE ONLY rouse.services
     ADD CONSTRAINT services_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY rouse.shared_state_links
+    ADD CONSTRAINT shared_state_links_pkey PRIMARY KEY (path, entity_url, manifest_key, service_id);
+
 ALTER TABLE ONLY rouse.streams
     ADD CONSTRAINT streams_path_service_id_key UNIQUE (path, service_id);
 
 ALTER TABLE ONLY rouse.streams
     ADD CONSTRAINT streams_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY rouse.subscription_globs
+    ADD CONSTRAINT subscription_globs_pkey PRIMARY KEY (consumer_id);
+
+ALTER TABLE ONLY rouse.subscription_paths
+    ADD CONSTRAINT subscription_paths_pkey PRIMARY KEY (path, service_id, consumer_id);
+
+ALTER TABLE ONLY rouse.subscription_removals
+    ADD CONSTRAINT subscription_removals_pkey PRIMARY KEY (consumer_id);
+
+ALTER TABLE ONLY rouse.subscriptions
+    ADD CONSTRAINT subscriptions_id_service_id_key UNIQUE (id, service_id);
+
+ALTER TABLE ONLY rouse.subscriptions
+    ADD CONSTRAINT subscriptions_pkey PRIMARY KEY (consumer_id);
 
 ALTER TABLE ONLY rouse.users
     ADD CONSTRAINT users_pkey PRIMARY KEY (service_id, id);
@@ -1606,7 +2517,11 @@ CREATE UNIQUE INDEX consumer_claims_active_idx ON rouse.consumer_claims USING bt
 
 CREATE INDEX consumer_claims_runner_id_active_idx ON rouse.consumer_claims USING btree (runner_id) WHERE (((status)::text = 'active'::text) AND (runner_id IS NOT NULL));
 
-CREATE INDEX consumer_streams_behind_idx ON rouse.consumer_streams USING btree (consumer_id) WHERE behind;
+CREATE INDEX consumer_streams_behind_idx ON rouse.consumer_streams USING btree ((
+CASE
+    WHEN behind THEN consumer_id
+    ELSE NULL::bigint
+END), stream_id) WHERE behind;
 
 CREATE INDEX consumer_streams_stream_id_idx ON rouse.consumer_streams USING btree (stream_id);
 
@@ -1618,6 +2533,8 @@ CREATE INDEX entities_created_by_idx ON rouse.entities USING btree (created_by, 
 
 CREATE INDEX entities_parent_idx ON rouse.entities USING btree (parent, service_id) WHERE (parent IS NOT NULL);
 
+CREATE INDEX entities_tags_idx ON rouse.entities USING gin (tags jsonb_path_ops);
+
 CREATE INDEX entity_attachments_stream_id_idx ON rouse.entity_attachments USING btree (stream_id);
 
 CREATE INDEX entity_effective_permissions_source_grant_id_idx ON rouse.entity_effective_permissions USING btree (source_grant_id);
@@ -1628,13 +2545,35 @@ CREATE INDEX entity_grants_entity_url_idx ON rouse.entity_grants USING btree (en
 
 CREATE INDEX entity_type_grants_entity_type_idx ON rouse.entity_type_grants USING btree (entity_type, service_id);
 
+CREATE INDEX membership_members_entity_url_idx ON rouse.membership_members USING btree (entity_url);
+
+CREATE INDEX memberships_checked_at_idx ON rouse.memberships USING btree (checked_at NULLS FIRST, id);
+
+CREATE INDEX memberships_stream_id_idx ON rouse.memberships USING btree (stream_id);
+
 CREATE INDEX observers_behind_idx ON rouse.observers USING btree (id) WHERE behind;
+
+CREATE INDEX observers_due_at_idx ON rouse.observers USING btree (due_at) WHERE (due_at IS NOT NULL);
+
+CREATE UNIQUE INDEX observers_registration_key ON rouse.observers USING btree (subscriber_url, source_path, kind, md5(condition), debounce_ms, timeout_ms, one_shot, COALESCE(manifest_key, ''::text), service_id);
 
 CREATE INDEX observers_stream_id_idx ON rouse.observers USING btree (stream_id);
 
 CREATE INDEX observers_subscriber_url_idx ON rouse.observers USING btree (subscriber_url, service_id);
 
+CREATE INDEX observers_waiting_idx ON rouse.observers USING btree (id) WHERE (stream_id IS NULL);
+
 CREATE INDEX runners_owner_principal_idx ON rouse.runners USING btree (owner_principal, id);
+
+CREATE INDEX scheduled_tasks_due_at_idx ON rouse.scheduled_tasks USING btree (due_at) WHERE (due_at IS NOT NULL);
+
+CREATE UNIQUE INDEX scheduled_tasks_owner_url_manifest_key_key ON rouse.scheduled_tasks USING btree (owner_url, manifest_key, service_id) WHERE (owner_url IS NOT NULL);
+
+CREATE UNIQUE INDEX scheduled_tasks_producer_id_key ON rouse.scheduled_tasks USING btree (producer_id, entity_url, service_id) WHERE (owner_url IS NULL);
+
+CREATE UNIQUE INDEX scheduled_tasks_stream_id_key ON rouse.scheduled_tasks USING btree (stream_id) WHERE (stream_id IS NOT NULL);
+
+CREATE INDEX shared_state_links_entity_url_idx ON rouse.shared_state_links USING btree (entity_url, manifest_key);
 
 CREATE INDEX streams_expires_at_idx ON rouse.streams USING btree (expires_at) WHERE (expires_at IS NOT NULL);
 
@@ -1644,14 +2583,23 @@ CREATE INDEX streams_pending_idx ON rouse.streams USING btree (id) WHERE pending
 
 CREATE INDEX streams_retired_idx ON rouse.streams USING btree (id) WHERE (path IS NULL);
 
+CREATE INDEX subscription_globs_pattern_idx ON rouse.subscription_globs USING btree (pattern, service_id);
+
+CREATE INDEX subscription_paths_consumer_id_idx ON rouse.subscription_paths USING btree (consumer_id, path);
+
+CREATE INDEX subscriptions_unsettled_idx ON rouse.subscriptions USING btree (consumer_id) WHERE (settled < changes);
+
+CREATE INDEX subscriptions_wake_stream_idx ON rouse.subscriptions USING btree (wake_stream, service_id) WHERE (wake_stream IS NOT NULL);
+
 CREATE INDEX wake_notifications_consumer_id_idx ON rouse.wake_notifications USING btree (consumer_id, epoch);
 
 CREATE INDEX wake_notifications_next_attempt_at_idx ON rouse.wake_notifications USING btree (next_attempt_at) WHERE (next_attempt_at IS NOT NULL);
 
 CREATE INDEX wake_notifications_target_runner_id_open_idx ON rouse.wake_notifications USING btree (target_runner_id, created_at) WHERE ((resolved_at IS NULL) AND (target_runner_id IS NOT NULL));
 
-ALTER TABLE ONLY rouse.consumer_streams
-    ADD CONSTRAINT consumer_streams_consumer_id_fkey FOREIGN KEY (consumer_id) REFERENCES rouse.consumers(id) ON DELETE CASCADE;
+CREATE TRIGGER t100_entity_changed AFTER UPDATE ON rouse.entities FOR EACH ROW WHEN (((new.member AND ((new.status)::text IS DISTINCT FROM (old.status)::text)) OR (new.tags IS DISTINCT FROM old.tags))) EXECUTE FUNCTION rouse.t100_entity_changed();
+
+CREATE TRIGGER t100_entity_spawned AFTER INSERT ON rouse.entities FOR EACH ROW EXECUTE FUNCTION rouse.t100_entity_changed();
 
 ALTER TABLE ONLY rouse.consumer_streams
     ADD CONSTRAINT consumer_streams_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id);
@@ -1671,14 +2619,23 @@ ALTER TABLE ONLY rouse.entity_effective_permissions
 ALTER TABLE ONLY rouse.entity_types
     ADD CONSTRAINT entity_types_service_id_fkey FOREIGN KEY (service_id) REFERENCES rouse.services(id);
 
+ALTER TABLE ONLY rouse.membership_members
+    ADD CONSTRAINT membership_members_membership_id_fkey FOREIGN KEY (membership_id) REFERENCES rouse.memberships(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY rouse.memberships
+    ADD CONSTRAINT memberships_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY rouse.observers
-    ADD CONSTRAINT observers_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id) ON DELETE CASCADE;
+    ADD CONSTRAINT observers_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id) ON DELETE SET NULL;
 
 ALTER TABLE ONLY rouse.producers
     ADD CONSTRAINT producers_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY rouse.runners
     ADD CONSTRAINT runners_service_id_fkey FOREIGN KEY (service_id) REFERENCES rouse.services(id);
+
+ALTER TABLE ONLY rouse.scheduled_tasks
+    ADD CONSTRAINT scheduled_tasks_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY rouse.streams
     ADD CONSTRAINT streams_forked_from_fkey FOREIGN KEY (forked_from) REFERENCES rouse.streams(id);
@@ -1695,6 +2652,10 @@ ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.consumer_claims (service_id, c
 ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.entities (service_id, url, type, status, dispatch_policy, tags, spawn_args, sandbox, parent, created_by, type_revision, inbox_schemas, state_schemas, created_at, updated_at);
 
 ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.entity_dispatch_state;
+
+ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.entity_effective_permissions;
+
+ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.entity_type_grants;
 
 ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.entity_types;
 

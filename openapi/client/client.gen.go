@@ -18,6 +18,102 @@ import (
 	openapi_types "github.com/oapi-codegen/runtime/types"
 )
 
+// Defines values for AttachmentKind.
+const (
+	AttachmentKindAttachment AttachmentKind = "attachment"
+)
+
+// Valid indicates whether the value is a known member of the AttachmentKind enum.
+func (e AttachmentKind) Valid() bool {
+	switch e {
+	case AttachmentKindAttachment:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for AttachmentRole.
+const (
+	AttachmentRoleInput  AttachmentRole = "input"
+	AttachmentRoleOutput AttachmentRole = "output"
+)
+
+// Valid indicates whether the value is a known member of the AttachmentRole enum.
+func (e AttachmentRole) Valid() bool {
+	switch e {
+	case AttachmentRoleInput:
+		return true
+	case AttachmentRoleOutput:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for AttachmentStatus.
+const (
+	Complete AttachmentStatus = "complete"
+)
+
+// Valid indicates whether the value is a known member of the AttachmentStatus enum.
+func (e AttachmentStatus) Valid() bool {
+	switch e {
+	case Complete:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for AttachmentSubjectType.
+const (
+	Context  AttachmentSubjectType = "context"
+	Inbox    AttachmentSubjectType = "inbox"
+	Run      AttachmentSubjectType = "run"
+	Text     AttachmentSubjectType = "text"
+	ToolCall AttachmentSubjectType = "tool_call"
+)
+
+// Valid indicates whether the value is a known member of the AttachmentSubjectType enum.
+func (e AttachmentSubjectType) Valid() bool {
+	switch e {
+	case Context:
+		return true
+	case Inbox:
+		return true
+	case Run:
+		return true
+	case Text:
+		return true
+	case ToolCall:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CollectionWriteOperation.
+const (
+	CollectionWriteOperationDelete CollectionWriteOperation = "delete"
+	CollectionWriteOperationInsert CollectionWriteOperation = "insert"
+	CollectionWriteOperationUpdate CollectionWriteOperation = "update"
+)
+
+// Valid indicates whether the value is a known member of the CollectionWriteOperation enum.
+func (e CollectionWriteOperation) Valid() bool {
+	switch e {
+	case CollectionWriteOperationDelete:
+		return true
+	case CollectionWriteOperationInsert:
+		return true
+	case CollectionWriteOperationUpdate:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ConsumerState.
 const (
 	ConsumerStateClaimed ConsumerState = "claimed"
@@ -105,6 +201,201 @@ func (e EntityTxStatus) Valid() bool {
 	case EntityTxStatusStopped:
 		return true
 	case EntityTxStatusStopping:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ForkRequestAnchor.
+const (
+	LatestCompletedRun ForkRequestAnchor = "latest_completed_run"
+)
+
+// Valid indicates whether the value is a known member of the ForkRequestAnchor enum.
+func (e ForkRequestAnchor) Valid() bool {
+	switch e {
+	case LatestCompletedRun:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GrantRequestPermission.
+const (
+	GrantRequestPermissionDelete   GrantRequestPermission = "delete"
+	GrantRequestPermissionFork     GrantRequestPermission = "fork"
+	GrantRequestPermissionManage   GrantRequestPermission = "manage"
+	GrantRequestPermissionRead     GrantRequestPermission = "read"
+	GrantRequestPermissionSchedule GrantRequestPermission = "schedule"
+	GrantRequestPermissionSignal   GrantRequestPermission = "signal"
+	GrantRequestPermissionSpawn    GrantRequestPermission = "spawn"
+	GrantRequestPermissionWrite    GrantRequestPermission = "write"
+)
+
+// Valid indicates whether the value is a known member of the GrantRequestPermission enum.
+func (e GrantRequestPermission) Valid() bool {
+	switch e {
+	case GrantRequestPermissionDelete:
+		return true
+	case GrantRequestPermissionFork:
+		return true
+	case GrantRequestPermissionManage:
+		return true
+	case GrantRequestPermissionRead:
+		return true
+	case GrantRequestPermissionSchedule:
+		return true
+	case GrantRequestPermissionSignal:
+		return true
+	case GrantRequestPermissionSpawn:
+		return true
+	case GrantRequestPermissionWrite:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GrantRequestPropagation.
+const (
+	Descendants GrantRequestPropagation = "descendants"
+	Self        GrantRequestPropagation = "self"
+)
+
+// Valid indicates whether the value is a known member of the GrantRequestPropagation enum.
+func (e GrantRequestPropagation) Valid() bool {
+	switch e {
+	case Descendants:
+		return true
+	case Self:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GrantRequestSubjectKind.
+const (
+	GrantRequestSubjectKindPrincipal     GrantRequestSubjectKind = "principal"
+	GrantRequestSubjectKindPrincipalKind GrantRequestSubjectKind = "principal_kind"
+)
+
+// Valid indicates whether the value is a known member of the GrantRequestSubjectKind enum.
+func (e GrantRequestSubjectKind) Valid() bool {
+	switch e {
+	case GrantRequestSubjectKindPrincipal:
+		return true
+	case GrantRequestSubjectKindPrincipalKind:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for InboxPatchMode.
+const (
+	InboxPatchModeImmediate InboxPatchMode = "immediate"
+	InboxPatchModePaused    InboxPatchMode = "paused"
+	InboxPatchModeQueued    InboxPatchMode = "queued"
+	InboxPatchModeSteer     InboxPatchMode = "steer"
+)
+
+// Valid indicates whether the value is a known member of the InboxPatchMode enum.
+func (e InboxPatchMode) Valid() bool {
+	switch e {
+	case InboxPatchModeImmediate:
+		return true
+	case InboxPatchModePaused:
+		return true
+	case InboxPatchModeQueued:
+		return true
+	case InboxPatchModeSteer:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for InboxPatchStatus.
+const (
+	Cancelled InboxPatchStatus = "cancelled"
+	Pending   InboxPatchStatus = "pending"
+	Processed InboxPatchStatus = "processed"
+)
+
+// Valid indicates whether the value is a known member of the InboxPatchStatus enum.
+func (e InboxPatchStatus) Valid() bool {
+	switch e {
+	case Cancelled:
+		return true
+	case Pending:
+		return true
+	case Processed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for OptionsStructReplica.
+const (
+	Default OptionsStructReplica = "default"
+	Full    OptionsStructReplica = "full"
+)
+
+// Valid indicates whether the value is a known member of the OptionsStructReplica enum.
+func (e OptionsStructReplica) Valid() bool {
+	switch e {
+	case Default:
+		return true
+	case Full:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PluginInfoKind.
+const (
+	Authhook  PluginInfoKind = "authhook"
+	Transport PluginInfoKind = "transport"
+)
+
+// Valid indicates whether the value is a known member of the PluginInfoKind enum.
+func (e PluginInfoKind) Valid() bool {
+	switch e {
+	case Authhook:
+		return true
+	case Transport:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PluginInfoState.
+const (
+	PluginInfoStateCircuitOpen PluginInfoState = "circuit_open"
+	PluginInfoStateStarting    PluginInfoState = "starting"
+	PluginInfoStateStopped     PluginInfoState = "stopped"
+	PluginInfoStateUp          PluginInfoState = "up"
+	PluginInfoStateWaiting     PluginInfoState = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the PluginInfoState enum.
+func (e PluginInfoState) Valid() bool {
+	switch e {
+	case PluginInfoStateCircuitOpen:
+		return true
+	case PluginInfoStateStarting:
+		return true
+	case PluginInfoStateStopped:
+		return true
+	case PluginInfoStateUp:
+		return true
+	case PluginInfoStateWaiting:
 		return true
 	default:
 		return false
@@ -324,6 +615,24 @@ func (e RunnerRegisterKind) Valid() bool {
 	}
 }
 
+// Defines values for ScheduleRequestScheduleType.
+const (
+	Cron       ScheduleRequestScheduleType = "cron"
+	FutureSend ScheduleRequestScheduleType = "future_send"
+)
+
+// Valid indicates whether the value is a known member of the ScheduleRequestScheduleType enum.
+func (e ScheduleRequestScheduleType) Valid() bool {
+	switch e {
+	case Cron:
+		return true
+	case FutureSend:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for SendRequestMode.
 const (
 	SendRequestModeImmediate SendRequestMode = "immediate"
@@ -381,6 +690,138 @@ func (e SignalRequestSignal) Valid() bool {
 	}
 }
 
+// Defines values for SubscriptionInfoState.
+const (
+	SubscriptionInfoStateClaimed SubscriptionInfoState = "claimed"
+	SubscriptionInfoStateExpired SubscriptionInfoState = "expired"
+	SubscriptionInfoStateIdle    SubscriptionInfoState = "idle"
+	SubscriptionInfoStateWaking  SubscriptionInfoState = "waking"
+)
+
+// Valid indicates whether the value is a known member of the SubscriptionInfoState enum.
+func (e SubscriptionInfoState) Valid() bool {
+	switch e {
+	case SubscriptionInfoStateClaimed:
+		return true
+	case SubscriptionInfoStateExpired:
+		return true
+	case SubscriptionInfoStateIdle:
+		return true
+	case SubscriptionInfoStateWaking:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for SubscriptionInfoStatus.
+const (
+	Active SubscriptionInfoStatus = "active"
+	Failed SubscriptionInfoStatus = "failed"
+)
+
+// Valid indicates whether the value is a known member of the SubscriptionInfoStatus enum.
+func (e SubscriptionInfoStatus) Valid() bool {
+	switch e {
+	case Active:
+		return true
+	case Failed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for SubscriptionInfoType.
+const (
+	SubscriptionInfoTypePullWake SubscriptionInfoType = "pull-wake"
+	SubscriptionInfoTypeWebhook  SubscriptionInfoType = "webhook"
+)
+
+// Valid indicates whether the value is a known member of the SubscriptionInfoType enum.
+func (e SubscriptionInfoType) Valid() bool {
+	switch e {
+	case SubscriptionInfoTypePullWake:
+		return true
+	case SubscriptionInfoTypeWebhook:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for SubscriptionPutType.
+const (
+	SubscriptionPutTypePullWake SubscriptionPutType = "pull-wake"
+	SubscriptionPutTypeWebhook  SubscriptionPutType = "webhook"
+)
+
+// Valid indicates whether the value is a known member of the SubscriptionPutType enum.
+func (e SubscriptionPutType) Valid() bool {
+	switch e {
+	case SubscriptionPutTypePullWake:
+		return true
+	case SubscriptionPutTypeWebhook:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for TypeGrantRequestPermission.
+const (
+	TypeGrantRequestPermissionManage TypeGrantRequestPermission = "manage"
+	TypeGrantRequestPermissionSpawn  TypeGrantRequestPermission = "spawn"
+)
+
+// Valid indicates whether the value is a known member of the TypeGrantRequestPermission enum.
+func (e TypeGrantRequestPermission) Valid() bool {
+	switch e {
+	case TypeGrantRequestPermissionManage:
+		return true
+	case TypeGrantRequestPermissionSpawn:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for TypeGrantRequestSubjectKind.
+const (
+	TypeGrantRequestSubjectKindPrincipal     TypeGrantRequestSubjectKind = "principal"
+	TypeGrantRequestSubjectKindPrincipalKind TypeGrantRequestSubjectKind = "principal_kind"
+)
+
+// Valid indicates whether the value is a known member of the TypeGrantRequestSubjectKind enum.
+func (e TypeGrantRequestSubjectKind) Valid() bool {
+	switch e {
+	case TypeGrantRequestSubjectKindPrincipal:
+		return true
+	case TypeGrantRequestSubjectKindPrincipalKind:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PutAttachmentMultipartBodyRole.
+const (
+	PutAttachmentMultipartBodyRoleInput  PutAttachmentMultipartBodyRole = "input"
+	PutAttachmentMultipartBodyRoleOutput PutAttachmentMultipartBodyRole = "output"
+)
+
+// Valid indicates whether the value is a known member of the PutAttachmentMultipartBodyRole enum.
+func (e PutAttachmentMultipartBodyRole) Valid() bool {
+	switch e {
+	case PutAttachmentMultipartBodyRoleInput:
+		return true
+	case PutAttachmentMultipartBodyRoleOutput:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ReadStreamParamsLive.
 const (
 	LongPoll ReadStreamParamsLive = "long-poll"
@@ -415,6 +856,42 @@ type ActiveClaim struct {
 	LeaseExpiresAt time.Time `json:"lease_expires_at"`
 	WakeID         string    `json:"wake_id"`
 }
+
+// Attachment defines model for Attachment.
+type Attachment struct {
+	ByteLength int64             `json:"byteLength"`
+	CreatedAt  string            `json:"createdAt"`
+	CreatedBy  string            `json:"createdBy"`
+	Filename   *string           `json:"filename,omitempty"`
+	ID         string            `json:"id"`
+	Key        string            `json:"key"`
+	Kind       AttachmentKind    `json:"kind"`
+	Meta       *json.RawMessage  `json:"meta,omitempty"`
+	MimeType   string            `json:"mimeType"`
+	Role       AttachmentRole    `json:"role"`
+	Sha256     string            `json:"sha256"`
+	Status     AttachmentStatus  `json:"status"`
+	StreamPath string            `json:"streamPath"`
+	Subject    AttachmentSubject `json:"subject"`
+}
+
+// AttachmentKind defines model for Attachment.Kind.
+type AttachmentKind string
+
+// AttachmentRole defines model for Attachment.Role.
+type AttachmentRole string
+
+// AttachmentStatus defines model for Attachment.Status.
+type AttachmentStatus string
+
+// AttachmentSubject defines model for AttachmentSubject.
+type AttachmentSubject struct {
+	Key  string                `json:"key"`
+	Type AttachmentSubjectType `json:"type"`
+}
+
+// AttachmentSubjectType defines model for AttachmentSubject.Type.
+type AttachmentSubjectType string
 
 // CallbackAnswer defines model for CallbackAnswer.
 type CallbackAnswer struct {
@@ -455,6 +932,25 @@ type Claim struct {
 	UpdatedAt       time.Time       `json:"updated_at"`
 	WakeID          *string         `json:"wake_id"`
 }
+
+// CollectionResult defines model for CollectionResult.
+type CollectionResult struct {
+	Key  string             `json:"key"`
+	Txid openapi_types.UUID `json:"txid"`
+}
+
+// CollectionWrite defines model for CollectionWrite.
+type CollectionWrite struct {
+	// Key The row's key; an insert without one gets one.
+	Key       *string                  `json:"key,omitempty"`
+	Operation CollectionWriteOperation `json:"operation"`
+
+	// Value Checked against the collection's state schema.
+	Value *json.RawMessage `json:"value,omitempty"`
+}
+
+// CollectionWriteOperation defines model for CollectionWrite.Operation.
+type CollectionWriteOperation string
 
 // Consumer defines model for Consumer.
 type Consumer struct {
@@ -508,6 +1004,31 @@ type ConsumerRelease struct {
 	// Error Records the run as failed.
 	Error  *string `json:"error,omitempty"`
 	WakeID *string `json:"wakeId,omitempty"`
+}
+
+// CronStream defines model for CronStream.
+type CronStream struct {
+	StreamURL string `json:"streamUrl"`
+}
+
+// CronStreamRequest defines model for CronStreamRequest.
+type CronStreamRequest struct {
+	// Expression Five fields.
+	Expression string `json:"expression"`
+
+	// Timezone An IANA time zone; UTC if absent.
+	Timezone *string `json:"timezone,omitempty"`
+}
+
+// DeliveryAttempt defines model for DeliveryAttempt.
+type DeliveryAttempt struct {
+	Attempt    int64      `json:"attempt"`
+	Error      *string    `json:"error"`
+	FinishedAt *time.Time `json:"finished_at"`
+	Outcome    *string    `json:"outcome"`
+	StartedAt  time.Time  `json:"started_at"`
+	StatusCode *int64     `json:"status_code"`
+	Transport  string     `json:"transport"`
 }
 
 // DispatchPolicy defines model for DispatchPolicy.
@@ -676,6 +1197,102 @@ type EntityTypeSchemas struct {
 	StateSchemas *map[string]json.RawMessage `json:"state_schemas,omitempty"`
 }
 
+// EventSources defines model for EventSources.
+type EventSources struct {
+	EventSources []json.RawMessage `json:"eventSources"`
+}
+
+// ForkPointerStruct defines model for ForkPointerStruct.
+type ForkPointerStruct struct {
+	// Offset An offset of the entity's stream; null is its start.
+	Offset *string `json:"offset"`
+
+	// SubOffset How many messages behind the offset are kept.
+	SubOffset float64 `json:"sub_offset"`
+}
+
+// ForkRequest defines model for ForkRequest.
+type ForkRequest struct {
+	// Anchor Forks the entity as it was after its last completed run.
+	Anchor      *ForkRequestAnchor `json:"anchor,omitempty"`
+	ForkPointer *ForkPointerStruct `json:"fork_pointer,omitempty"`
+
+	// InitialMessage A first message's payload.
+	InitialMessage *json.RawMessage `json:"initialMessage,omitempty"`
+
+	// InstanceID The last part of the fork's url; made up when absent.
+	InstanceID *string `json:"instance_id,omitempty"`
+
+	// Parent Url of the fork's parent.
+	Parent *string `json:"parent,omitempty"`
+
+	// Tags Added to those of the entity.
+	Tags *map[string]string `json:"tags,omitempty"`
+
+	// WaitTimeoutMs How long to wait for the entity and its descendants to become idle, at most 120000. Absent: 30 s. 0: not at all.
+	WaitTimeoutMs *float64   `json:"waitTimeoutMs,omitempty"`
+	Wake          *SpawnWake `json:"wake,omitempty"`
+}
+
+// ForkRequestAnchor Forks the entity as it was after its last completed run.
+type ForkRequestAnchor string
+
+// ForkResult defines model for ForkResult.
+type ForkResult struct {
+	// Entities The root and the descendants forked with it.
+	Entities []Entity `json:"entities"`
+	Root     Entity   `json:"root"`
+}
+
+// Grant defines model for Grant.
+type Grant struct {
+	CopyToChildren *bool   `json:"copy_to_children,omitempty"`
+	CreatedAt      string  `json:"created_at"`
+	CreatedBy      string  `json:"created_by"`
+	EntityType     *string `json:"entity_type,omitempty"`
+	EntityURL      *string `json:"entity_url,omitempty"`
+	ExpiresAt      *string `json:"expires_at,omitempty"`
+	ID             int64   `json:"id"`
+	Permission     string  `json:"permission"`
+	Propagation    *string `json:"propagation,omitempty"`
+	SubjectKind    string  `json:"subject_kind"`
+	SubjectValue   string  `json:"subject_value"`
+	UpdatedAt      string  `json:"updated_at"`
+}
+
+// GrantList defines model for GrantList.
+type GrantList struct {
+	Grants []Grant `json:"grants"`
+}
+
+// GrantRequest defines model for GrantRequest.
+type GrantRequest struct {
+	// CopyToChildren A child gets a grant of its own like this when it is spawned.
+	CopyToChildren *bool `json:"copy_to_children,omitempty"`
+
+	// ExpiresAt RFC 3339 time, by the database's clock, from which it does not count any more.
+	ExpiresAt *string `json:"expires_at,omitempty"`
+
+	// Permission manage implies all. Types know spawn and manage.
+	Permission GrantRequestPermission `json:"permission"`
+
+	// Propagation Whether it holds for the entity's descendants too, those to come included.
+	Propagation *GrantRequestPropagation `json:"propagation,omitempty"`
+	SubjectKind GrantRequestSubjectKind  `json:"subject_kind"`
+
+	// SubjectValue A principal, as kind:id or its URL; or a kind: user, agent, service, system.
+	SubjectValue string `json:"subject_value"`
+}
+
+// GrantRequestPermission manage implies all. Types know spawn and manage.
+type GrantRequestPermission string
+
+// GrantRequestPropagation Whether it holds for the entity's descendants too, those to come included.
+type GrantRequestPropagation string
+
+// GrantRequestSubjectKind defines model for GrantRequest.SubjectKind.
+type GrantRequestSubjectKind string
+
 // Health defines model for Health.
 type Health struct {
 	// Status Example: ok
@@ -688,12 +1305,110 @@ type HealthIssue struct {
 	Message string `json:"message"`
 }
 
+// InboxPatch defines model for InboxPatch.
+type InboxPatch struct {
+	Mode *InboxPatchMode `json:"mode,omitempty"`
+
+	// Payload Any JSON.
+	Payload *json.RawMessage `json:"payload,omitempty"`
+
+	// Position Queued messages are taken in the byte order of their positions.
+	Position *string           `json:"position,omitempty"`
+	Status   *InboxPatchStatus `json:"status,omitempty"`
+}
+
+// InboxPatchMode defines model for InboxPatch.Mode.
+type InboxPatchMode string
+
+// InboxPatchStatus defines model for InboxPatch.Status.
+type InboxPatchStatus string
+
+// Item defines model for Item.
+type Item struct {
+	Alg string `json:"alg"`
+	Crv string `json:"crv"`
+	Kid string `json:"kid"`
+	Kty string `json:"kty"`
+	Use string `json:"use"`
+	X   string `json:"x"`
+}
+
+// MembershipStreamRequest defines model for MembershipStreamRequest.
+type MembershipStreamRequest struct {
+	// Tags Entities that have all of these.
+	Tags *map[string]string `json:"tags,omitempty"`
+}
+
+// OptionsStruct defines model for OptionsStruct.
+type OptionsStruct struct {
+	Columns  *[]string        `json:"columns,omitempty"`
+	Metadata *json.RawMessage `json:"metadata,omitempty"`
+
+	// Params A list of strings, or an object of them.
+	Params               *json.RawMessage       `json:"params,omitempty"`
+	Replica              *OptionsStructReplica  `json:"replica,omitempty"`
+	Table                string                 `json:"table"`
+	URL                  *string                `json:"url,omitempty"`
+	Where                *string                `json:"where,omitempty"`
+	AdditionalProperties map[string]interface{} `json:"-"`
+}
+
+// OptionsStructReplica defines model for OptionsStruct.Replica.
+type OptionsStructReplica string
+
 // PathOffset defines model for PathOffset.
 type PathOffset struct {
 	// AckedOffset How far it has been worked: read from here.
 	AckedOffset *string `json:"ackedOffset,omitempty"`
 	Offset      string  `json:"offset"`
 	Path        string  `json:"path"`
+}
+
+// PgSyncRequest defines model for PgSyncRequest.
+type PgSyncRequest struct {
+	Metadata *json.RawMessage `json:"metadata,omitempty"`
+	Options  OptionsStruct    `json:"options"`
+}
+
+// PluginInfo defines model for PluginInfo.
+type PluginInfo struct {
+	AtMostOnce bool `json:"at_most_once"`
+
+	// Builtin It is a part of the gateway's own program.
+	Builtin bool `json:"builtin"`
+
+	// Code What is wrong with it; absent if nothing is.
+	Code   *string `json:"code,omitempty"`
+	Detail *string `json:"detail,omitempty"`
+
+	// Failures How often it has failed within the last minute.
+	Failures int64 `json:"failures"`
+
+	// InProcess It runs in the gateway's process, not in one of its own.
+	InProcess bool           `json:"in_process"`
+	Kind      PluginInfoKind `json:"kind"`
+	Name      string         `json:"name"`
+
+	// NextStart When it is tried again.
+	NextStart *time.Time `json:"next_start,omitempty"`
+	Pid       *int64     `json:"pid,omitempty"`
+
+	// Starts How often it has come up.
+	Starts  int64           `json:"starts"`
+	State   PluginInfoState `json:"state"`
+	Version string          `json:"version"`
+}
+
+// PluginInfoKind defines model for PluginInfo.Kind.
+type PluginInfoKind string
+
+// PluginInfoState defines model for PluginInfo.State.
+type PluginInfoState string
+
+// PluginLogLine defines model for PluginLogLine.
+type PluginLogLine struct {
+	At   time.Time `json:"at"`
+	Text string    `json:"text"`
 }
 
 // Problem defines model for Problem.
@@ -734,6 +1449,12 @@ type ProblemError struct {
 	Details              *[]ProblemDetail       `json:"details,omitempty"`
 	Message              string                 `json:"message"`
 	AdditionalProperties map[string]interface{} `json:"-"`
+}
+
+// RowTxid defines model for RowTxid.
+type RowTxid struct {
+	// Txid The txid in the headers of the row on the entity's stream.
+	Txid openapi_types.UUID `json:"txid"`
 }
 
 // Runner defines model for Runner.
@@ -901,9 +1622,38 @@ type SandboxProfile struct {
 	Remote      *bool   `json:"remote,omitempty"`
 }
 
+// ScheduleRequest defines model for ScheduleRequest.
+type ScheduleRequest struct {
+	DebounceMs *float64 `json:"debounceMs,omitempty"`
+
+	// Expression cron: five fields.
+	Expression *string `json:"expression,omitempty"`
+
+	// FireAt future_send: an RFC 3339 time.
+	FireAt *string `json:"fireAt,omitempty"`
+
+	// From future_send: the entity itself, or the caller's principal.
+	From        *string `json:"from,omitempty"`
+	MessageType *string `json:"messageType,omitempty"`
+
+	// Payload Any JSON.
+	Payload      json.RawMessage             `json:"payload"`
+	ScheduleType ScheduleRequestScheduleType `json:"scheduleType"`
+
+	// TargetURL future_send: the entity it is sent to; the schedule's own if absent.
+	TargetURL *string  `json:"targetUrl,omitempty"`
+	TimeoutMs *float64 `json:"timeoutMs,omitempty"`
+
+	// Timezone cron: an IANA time zone; UTC if absent.
+	Timezone *string `json:"timezone,omitempty"`
+}
+
+// ScheduleRequestScheduleType defines model for ScheduleRequest.ScheduleType.
+type ScheduleRequestScheduleType string
+
 // SendRequest defines model for SendRequest.
 type SendRequest struct {
-	// AfterMs Delayed sends are not served yet: only 0 is taken.
+	// AfterMs Send it so many milliseconds from now; answered by 204.
 	AfterMs       *float64 `json:"afterMs,omitempty"`
 	From          *string  `json:"from,omitempty"`
 	FromAgent     *string  `json:"from_agent,omitempty"`
@@ -964,11 +1714,38 @@ type SignalResult struct {
 	URL           string `json:"url"`
 }
 
+// SignedWebhook defines model for SignedWebhook.
+type SignedWebhook struct {
+	Signing SignedWebhookSigningStruct `json:"signing"`
+	URL     string                     `json:"url"`
+}
+
+// SignedWebhookSigningStruct defines model for SignedWebhookSigningStruct.
+type SignedWebhookSigningStruct struct {
+	Alg     string `json:"alg"`
+	JwksURL string `json:"jwks_url"`
+	Kid     string `json:"kid"`
+}
+
+// SigningKeys defines model for SigningKeys.
+type SigningKeys struct {
+	Keys []Item `json:"keys"`
+}
+
+// SourceStream defines model for SourceStream.
+type SourceStream struct {
+	SourceRef string `json:"sourceRef"`
+	StreamURL string `json:"streamUrl"`
+}
+
 // SpawnRequest defines model for SpawnRequest.
 type SpawnRequest struct {
 	// Args An object, checked against the type's creation_schema.
 	Args           *json.RawMessage `json:"args,omitempty"`
 	DispatchPolicy *DispatchPolicy  `json:"dispatch_policy,omitempty"`
+
+	// Grants Grants on the new entity, as in POST …/grants. A child's broad ones (manage, to a kind, for descendants or children) need manage on its parent.
+	Grants *json.RawMessage `json:"grants,omitempty"`
 
 	// InitialMessage A first message's payload.
 	InitialMessage     *json.RawMessage `json:"initialMessage,omitempty"`
@@ -978,6 +1755,152 @@ type SpawnRequest struct {
 	Parent  *string            `json:"parent,omitempty"`
 	Sandbox *json.RawMessage   `json:"sandbox,omitempty"`
 	Tags    *map[string]string `json:"tags,omitempty"`
+	Wake    *SpawnWake         `json:"wake,omitempty"`
+}
+
+// SpawnWake defines model for SpawnWake.
+type SpawnWake struct {
+	// Condition "runFinished", or {on: "change", collections?, ops?}; ops are insert, update, delete.
+	Condition json.RawMessage `json:"condition"`
+
+	// DebounceMs Changes are collected until none has come for this long.
+	DebounceMs *float64 `json:"debounceMs,omitempty"`
+
+	// IncludeResponse Whether a child's finished run brings what it said; true unless false is given.
+	IncludeResponse *bool `json:"includeResponse,omitempty"`
+
+	// ManifestKey Under which it can be unregistered.
+	ManifestKey *string `json:"manifestKey,omitempty"`
+
+	// SubscriberURL The entity that is woken.
+	SubscriberURL string `json:"subscriberUrl"`
+
+	// TimeoutMs Woken without a change if none has come within this time.
+	TimeoutMs *float64 `json:"timeoutMs,omitempty"`
+}
+
+// SubscriptionClaim defines model for SubscriptionClaim.
+type SubscriptionClaim struct {
+	// ClaimID Names the attempt: repeated with it, a claim answers the same again.
+	ClaimID *string `json:"claim_id,omitempty"`
+
+	// Worker Who others are told has it.
+	Worker string `json:"worker"`
+}
+
+// SubscriptionClaimed defines model for SubscriptionClaimed.
+type SubscriptionClaimed struct {
+	Generation int64 `json:"generation"`
+
+	// LeaseMs What is left of the lease, by the server's clock.
+	LeaseMs    int64                `json:"lease_ms"`
+	LeaseTTLMs int64                `json:"lease_ttl_ms"`
+	Streams    []SubscriptionStream `json:"streams"`
+
+	// Token Goes into Authorization: Bearer of acks and of the release.
+	Token                string                 `json:"token"`
+	WakeID               string                 `json:"wake_id"`
+	AdditionalProperties map[string]interface{} `json:"-"`
+}
+
+// SubscriptionInfo defines model for SubscriptionInfo.
+type SubscriptionInfo struct {
+	CreatedAt      time.Time             `json:"created_at"`
+	CurrentHolder  *string               `json:"current_holder,omitempty"`
+	Description    *string               `json:"description,omitempty"`
+	Generation     int64                 `json:"generation"`
+	HasPending     bool                  `json:"has_pending"`
+	ID             string                `json:"id"`
+	LastError      *string               `json:"last_error,omitempty"`
+	LeaseTTLMs     int64                 `json:"lease_ttl_ms"`
+	OwnerPrincipal string                `json:"owner_principal"`
+	Pattern        *string               `json:"pattern,omitempty"`
+	State          SubscriptionInfoState `json:"state"`
+
+	// Status failed while the receiver's last answer was a refusal.
+	Status SubscriptionInfoStatus `json:"status"`
+
+	// Streams At most a thousand, the named ones first; absent in lists.
+	Streams *[]SubscriptionStream `json:"streams,omitempty"`
+
+	// SubscriptionID The same as id.
+	SubscriptionID string               `json:"subscription_id"`
+	Type           SubscriptionInfoType `json:"type"`
+	WakeStream     *string              `json:"wake_stream,omitempty"`
+	Webhook        *SignedWebhook       `json:"webhook,omitempty"`
+}
+
+// SubscriptionInfoState defines model for SubscriptionInfo.State.
+type SubscriptionInfoState string
+
+// SubscriptionInfoStatus failed while the receiver's last answer was a refusal.
+type SubscriptionInfoStatus string
+
+// SubscriptionInfoType defines model for SubscriptionInfo.Type.
+type SubscriptionInfoType string
+
+// SubscriptionList defines model for SubscriptionList.
+type SubscriptionList struct {
+	Subscriptions []SubscriptionInfo `json:"subscriptions"`
+}
+
+// SubscriptionPut defines model for SubscriptionPut.
+type SubscriptionPut struct {
+	Description *string `json:"description,omitempty"`
+	LeaseTTLMs  *int64  `json:"lease_ttl_ms,omitempty"`
+
+	// Pattern Paths to watch: * is one segment, ** any number. Needed unless streams are given.
+	Pattern *string `json:"pattern,omitempty"`
+
+	// Streams Paths to watch, of streams that exist or come later.
+	Streams *[]string           `json:"streams,omitempty"`
+	Type    SubscriptionPutType `json:"type"`
+
+	// WakeStream For type pull-wake: a JSON stream, made if it is not there.
+	WakeStream *string    `json:"wake_stream,omitempty"`
+	Webhook    *WebhookOf `json:"webhook,omitempty"`
+}
+
+// SubscriptionPutType defines model for SubscriptionPut.Type.
+type SubscriptionPutType string
+
+// SubscriptionStream defines model for SubscriptionStream.
+type SubscriptionStream struct {
+	AckedOffset string `json:"acked_offset"`
+	HasPending  bool   `json:"has_pending"`
+	LinkType    string `json:"link_type"`
+	Path        string `json:"path"`
+	TailOffset  string `json:"tail_offset"`
+}
+
+// SubscriptionStreams defines model for SubscriptionStreams.
+type SubscriptionStreams struct {
+	Streams []string `json:"streams"`
+}
+
+// SubscriptionTurn defines model for SubscriptionTurn.
+type SubscriptionTurn struct {
+	Acks *[]AckBody `json:"acks,omitempty"`
+
+	// Done Gives the lease back.
+	Done *bool `json:"done,omitempty"`
+
+	// Error With done: records the run as failed.
+	Error      *string `json:"error,omitempty"`
+	Generation *int64  `json:"generation,omitempty"`
+	WakeID     *string `json:"wake_id,omitempty"`
+}
+
+// SubscriptionTurned defines model for SubscriptionTurned.
+type SubscriptionTurned struct {
+	// NextWake After done: work is left, and a fresh wake exists.
+	NextWake bool `json:"next_wake"`
+	Ok       bool `json:"ok"`
+}
+
+// SubscriptionWakes defines model for SubscriptionWakes.
+type SubscriptionWakes struct {
+	Wakes []Wake `json:"wakes"`
 }
 
 // TagValue defines model for TagValue.
@@ -985,10 +1908,41 @@ type TagValue struct {
 	Value string `json:"value"`
 }
 
+// TransportInfo defines model for TransportInfo.
+type TransportInfo struct {
+	// AtMostOnce A send whose outcome is not known is left to a person, not repeated.
+	AtMostOnce bool `json:"at_most_once"`
+
+	// Available Whether wakes can be delivered to such targets now.
+	Available bool `json:"available"`
+
+	// TargetSchema JSON Schema (2020-12) of such a target; an empty one allows everything or is not known yet.
+	TargetSchema map[string]json.RawMessage `json:"target_schema"`
+
+	// Type The target's "type".
+	Type string `json:"type"`
+}
+
 // Txid defines model for Txid.
 type Txid struct {
 	Txid int64 `json:"txid"`
 }
+
+// TypeGrantRequest defines model for TypeGrantRequest.
+type TypeGrantRequest struct {
+	ExpiresAt   *string                     `json:"expires_at,omitempty"`
+	Permission  TypeGrantRequestPermission  `json:"permission"`
+	SubjectKind TypeGrantRequestSubjectKind `json:"subject_kind"`
+
+	// SubjectValue A principal, as kind:id or its URL; or a kind: user, agent, service, system.
+	SubjectValue string `json:"subject_value"`
+}
+
+// TypeGrantRequestPermission defines model for TypeGrantRequest.Permission.
+type TypeGrantRequestPermission string
+
+// TypeGrantRequestSubjectKind defines model for TypeGrantRequest.SubjectKind.
+type TypeGrantRequestSubjectKind string
 
 // Wake defines model for Wake.
 type Wake struct {
@@ -1041,6 +1995,29 @@ type WakeEntity struct {
 	AdditionalProperties map[string]interface{} `json:"-"`
 }
 
+// WakeFile defines model for WakeFile.
+type WakeFile struct {
+	Attempts               int32             `json:"attempts"`
+	ClaimStatus            string            `json:"claim_status"`
+	ClaimedAt              *time.Time        `json:"claimed_at"`
+	ConsumerID             string            `json:"consumer_id"`
+	CreatedAt              time.Time         `json:"created_at"`
+	DeliveredAt            *time.Time        `json:"delivered_at"`
+	Deliveries             []DeliveryAttempt `json:"deliveries"`
+	DeliveryStatus         string            `json:"delivery_status"`
+	EntityURL              *string           `json:"entity_url"`
+	Epoch                  int64             `json:"epoch"`
+	NextAttemptAt          *time.Time        `json:"next_attempt_at"`
+	NotificationPublic     json.RawMessage   `json:"notification_public"`
+	ResolvedAt             *time.Time        `json:"resolved_at"`
+	RunnerWakeStream       *string           `json:"runner_wake_stream"`
+	RunnerWakeStreamOffset *string           `json:"runner_wake_stream_offset"`
+	TargetRunnerID         *string           `json:"target_runner_id"`
+	TargetType             string            `json:"target_type"`
+	TargetWebhookURL       *string           `json:"target_webhook_url"`
+	WakeID                 string            `json:"wake_id"`
+}
+
 // WakeNotification defines model for WakeNotification.
 type WakeNotification struct {
 	// Callback Where the lease is confirmed, kept and given back.
@@ -1062,7 +2039,7 @@ type WakeNotification struct {
 	Principal  *map[string]string `json:"principal,omitempty"`
 	StreamPath *string            `json:"streamPath,omitempty"`
 
-	// Streams Offsets are the tails at wake time.
+	// Streams Each offset is the end of the newest message that asks for work.
 	Streams      *[]PathOffset `json:"streams,omitempty"`
 	TriggerEvent *string       `json:"triggerEvent,omitempty"`
 	TriggeredBy  *[]string     `json:"triggeredBy,omitempty"`
@@ -1071,6 +2048,137 @@ type WakeNotification struct {
 	// WriteToken Goes into electric-claim-token on appends to the entity's streams.
 	WriteToken           *string                `json:"writeToken,omitempty"`
 	AdditionalProperties map[string]interface{} `json:"-"`
+}
+
+// WakeRedelivered defines model for WakeRedelivered.
+type WakeRedelivered struct {
+	Ok     bool   `json:"ok"`
+	WakeID string `json:"wakeId"`
+}
+
+// WakeRegistration defines model for WakeRegistration.
+type WakeRegistration struct {
+	// Condition "runFinished", or {on: "change", collections?, ops?}; ops are insert, update, delete.
+	Condition json.RawMessage `json:"condition"`
+
+	// DebounceMs Changes are collected until none has come for this long.
+	DebounceMs *float64 `json:"debounceMs,omitempty"`
+
+	// IncludeResponse Whether a child's finished run brings what it said; true unless false is given.
+	IncludeResponse *bool `json:"includeResponse,omitempty"`
+
+	// ManifestKey Under which it can be unregistered.
+	ManifestKey *string `json:"manifestKey,omitempty"`
+
+	// SourceURL An entity's url or a stream's path. It need not exist yet.
+	SourceURL string `json:"sourceUrl"`
+
+	// SubscriberURL The entity that is woken.
+	SubscriberURL string `json:"subscriberUrl"`
+
+	// TimeoutMs Woken without a change if none has come within this time.
+	TimeoutMs *float64 `json:"timeoutMs,omitempty"`
+}
+
+// WakeUnregistration defines model for WakeUnregistration.
+type WakeUnregistration struct {
+	ManifestKey   *string `json:"manifestKey,omitempty"`
+	SourceURL     *string `json:"sourceUrl,omitempty"`
+	SubscriberURL string  `json:"subscriberUrl"`
+}
+
+// WebhookOf defines model for WebhookOf.
+type WebhookOf struct {
+	URL string `json:"url"`
+}
+
+// WebhookSources defines model for WebhookSources.
+type WebhookSources struct {
+	WebhookSources []json.RawMessage `json:"webhookSources"`
+}
+
+// GetSigningKeysParams defines parameters for GetSigningKeys.
+type GetSigningKeysParams struct {
+	// Service The service; default is "default".
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// ListSubscriptionsParams defines parameters for ListSubscriptions.
+type ListSubscriptionsParams struct {
+	// Service The service; default is "default".
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+
+	// After Only ids behind this one.
+	After *string `form:"after,omitempty" json:"after,omitempty"`
+
+	// Limit At most so many, up to 1000.
+	Limit *string `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// DeleteSubscriptionParams defines parameters for DeleteSubscription.
+type DeleteSubscriptionParams struct {
+	// Service The service; default is "default".
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// GetSubscriptionParams defines parameters for GetSubscription.
+type GetSubscriptionParams struct {
+	// Service The service; default is "default".
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// PutSubscriptionParams defines parameters for PutSubscription.
+type PutSubscriptionParams struct {
+	// Service The service; default is "default".
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// AckSubscriptionParams defines parameters for AckSubscription.
+type AckSubscriptionParams struct {
+	// Service The service; default is "default".
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// SubscriptionCallbackParams defines parameters for SubscriptionCallback.
+type SubscriptionCallbackParams struct {
+	// Service The service; default is "default".
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// ClaimSubscriptionParams defines parameters for ClaimSubscription.
+type ClaimSubscriptionParams struct {
+	// Service The service; default is "default".
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// ReleaseSubscriptionParams defines parameters for ReleaseSubscription.
+type ReleaseSubscriptionParams struct {
+	// Service The service; default is "default".
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// AddSubscriptionStreamsParams defines parameters for AddSubscriptionStreams.
+type AddSubscriptionStreamsParams struct {
+	// Service The service; default is "default".
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// RemoveSubscriptionStreamParams defines parameters for RemoveSubscriptionStream.
+type RemoveSubscriptionStreamParams struct {
+	// Service The service; default is "default".
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// ListSubscriptionWakesParams defines parameters for ListSubscriptionWakes.
+type ListSubscriptionWakesParams struct {
+	// Service The service; default is "default".
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+
+	// Before Only generations below this one.
+	Before *string `form:"before,omitempty" json:"before,omitempty"`
+
+	// Limit At most so many, up to 1000.
+	Limit *string `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // GetConsumerParams defines parameters for GetConsumer.
@@ -1102,6 +2210,72 @@ type HeartbeatConsumerParams struct {
 type ReleaseConsumerParams struct {
 	Service            *string `form:"service,omitempty" json:"service,omitempty"`
 	ElectricClaimToken *string `json:"Electric-Claim-Token,omitempty"`
+}
+
+// ReadShapeParams defines parameters for ReadShape.
+type ReadShapeParams struct {
+	// Table entities, entity_types, runners, runner_runtime_diagnostics, users, entity_effective_permissions, entity_dispatch_state, wake_notifications or consumer_claims.
+	Table string `form:"table" json:"table"`
+
+	// Service The service; default is "default".
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+
+	// Where Which rows, as SQL has it: comparisons, IN, LIKE, BETWEEN, IS NULL, AND, OR, NOT on columns, literals and $1 …
+	Where *string `form:"where,omitempty" json:"where,omitempty"`
+
+	// Params The values of $1 …, a JSON object by number or an array; params[1]=… is taken too.
+	Params *string `form:"params,omitempty" json:"params,omitempty"`
+
+	// Columns Names, separated by commas; all without it.
+	Columns *string `form:"columns,omitempty" json:"columns,omitempty"`
+
+	// Replica full: whole rows with each change.
+	Replica *string `form:"replica,omitempty" json:"replica,omitempty"`
+
+	// Log changes_only: no first rows.
+	Log *string `form:"log,omitempty" json:"log,omitempty"`
+
+	// Offset -1: the rows as they are; now: none of them; else from Electric-Offset.
+	Offset *string `form:"offset,omitempty" json:"offset,omitempty"`
+
+	// Handle From Electric-Handle.
+	Handle *string `form:"handle,omitempty" json:"handle,omitempty"`
+
+	// Live true: wait for a change.
+	Live *string `form:"live,omitempty" json:"live,omitempty"`
+
+	// LiveSse true: send changes as events.
+	LiveSse *string `form:"live_sse,omitempty" json:"live_sse,omitempty"`
+
+	// Cursor From Electric-Cursor.
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ReadShapeSubsetJSONBody defines parameters for ReadShapeSubset.
+type ReadShapeSubsetJSONBody = interface{}
+
+// ReadShapeSubsetParams defines parameters for ReadShapeSubset.
+type ReadShapeSubsetParams struct {
+	// Table entities, entity_types, runners, runner_runtime_diagnostics, users, entity_effective_permissions, entity_dispatch_state, wake_notifications or consumer_claims.
+	Table string `form:"table" json:"table"`
+
+	// Service The service; default is "default".
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+
+	// Where Which rows, as SQL has it: comparisons, IN, LIKE, BETWEEN, IS NULL, AND, OR, NOT on columns, literals and $1 …
+	Where *string `form:"where,omitempty" json:"where,omitempty"`
+
+	// Params The values of $1 …, a JSON object by number or an array; params[1]=… is taken too.
+	Params *string `form:"params,omitempty" json:"params,omitempty"`
+
+	// Columns Names, separated by commas; all without it.
+	Columns *string `form:"columns,omitempty" json:"columns,omitempty"`
+
+	// Replica full: whole rows with each change.
+	Replica *string `form:"replica,omitempty" json:"replica,omitempty"`
+
+	// Log changes_only: no first rows.
+	Log *string `form:"log,omitempty" json:"log,omitempty"`
 }
 
 // ListEntitiesParams defines parameters for ListEntities.
@@ -1137,6 +2311,41 @@ type SpawnEntityParams struct {
 	Service *string `form:"service,omitempty" json:"service,omitempty"`
 }
 
+// PutAttachmentMultipartBody defines parameters for PutAttachment.
+type PutAttachmentMultipartBody struct {
+	File     openapi_types.File `json:"file"`
+	Filename *string            `json:"filename,omitempty"`
+	ID       *string            `json:"id,omitempty"`
+
+	// Meta A JSON object.
+	Meta     *string                         `json:"meta,omitempty"`
+	MimeType *string                         `json:"mimeType,omitempty"`
+	Role     *PutAttachmentMultipartBodyRole `json:"role,omitempty"`
+
+	// Subject JSON {type, key}: the row the file belongs to; type is inbox, run, text, tool_call or context.
+	Subject     *string `json:"subject,omitempty"`
+	SubjectKey  *string `json:"subjectKey,omitempty"`
+	SubjectType *string `json:"subjectType,omitempty"`
+}
+
+// PutAttachmentParams defines parameters for PutAttachment.
+type PutAttachmentParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// PutAttachmentMultipartBodyRole defines parameters for PutAttachment.
+type PutAttachmentMultipartBodyRole string
+
+// DeleteAttachmentParams defines parameters for DeleteAttachment.
+type DeleteAttachmentParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// GetAttachmentParams defines parameters for GetAttachment.
+type GetAttachmentParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
 // ListEntityClaimsParams defines parameters for ListEntityClaims.
 type ListEntityClaimsParams struct {
 	Service *string `form:"service,omitempty" json:"service,omitempty"`
@@ -1146,6 +2355,11 @@ type ListEntityClaimsParams struct {
 	Limit  *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
+// WriteCollectionParams defines parameters for WriteCollection.
+type WriteCollectionParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
 // GetEntityDispatchParams defines parameters for GetEntityDispatch.
 type GetEntityDispatchParams struct {
 	Service *string `form:"service,omitempty" json:"service,omitempty"`
@@ -1153,6 +2367,64 @@ type GetEntityDispatchParams struct {
 
 // GetEntityDisplayParams defines parameters for GetEntityDisplay.
 type GetEntityDisplayParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// UnsubscribeFromEventSourceParams defines parameters for UnsubscribeFromEventSource.
+type UnsubscribeFromEventSourceParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// SubscribeToEventSourceJSONBody defines parameters for SubscribeToEventSource.
+type SubscribeToEventSourceJSONBody = interface{}
+
+// SubscribeToEventSourceParams defines parameters for SubscribeToEventSource.
+type SubscribeToEventSourceParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// ForkEntityParams defines parameters for ForkEntity.
+type ForkEntityParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// ListEntityGrantsParams defines parameters for ListEntityGrants.
+type ListEntityGrantsParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// PutEntityGrantParams defines parameters for PutEntityGrant.
+type PutEntityGrantParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// DeleteEntityGrantParams defines parameters for DeleteEntityGrant.
+type DeleteEntityGrantParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// DeleteInboxMessageParams defines parameters for DeleteInboxMessage.
+type DeleteInboxMessageParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// PatchInboxMessageParams defines parameters for PatchInboxMessage.
+type PatchInboxMessageParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// DeletePgSyncObservationParams defines parameters for DeletePgSyncObservation.
+type DeletePgSyncObservationParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// DeleteScheduleParams defines parameters for DeleteSchedule.
+type DeleteScheduleParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// PutScheduleParams defines parameters for PutSchedule.
+type PutScheduleParams struct {
 	Service *string `form:"service,omitempty" json:"service,omitempty"`
 }
 
@@ -1188,6 +2460,19 @@ type ListEntityWakesParams struct {
 	Limit  *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
+// UnsubscribeFromWebhookSourceParams defines parameters for UnsubscribeFromWebhookSource.
+type UnsubscribeFromWebhookSourceParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// SubscribeToWebhookSourceJSONBody defines parameters for SubscribeToWebhookSource.
+type SubscribeToWebhookSourceJSONBody = interface{}
+
+// SubscribeToWebhookSourceParams defines parameters for SubscribeToWebhookSource.
+type SubscribeToWebhookSourceParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
 // ListEntityTypesParams defines parameters for ListEntityTypes.
 type ListEntityTypesParams struct {
 	Service *string `form:"service,omitempty" json:"service,omitempty"`
@@ -1209,8 +2494,38 @@ type GetEntityTypeParams struct {
 	Service *string `form:"service,omitempty" json:"service,omitempty"`
 }
 
+// ListEntityTypeGrantsParams defines parameters for ListEntityTypeGrants.
+type ListEntityTypeGrantsParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// PutEntityTypeGrantParams defines parameters for PutEntityTypeGrant.
+type PutEntityTypeGrantParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// DeleteEntityTypeGrantParams defines parameters for DeleteEntityTypeGrant.
+type DeleteEntityTypeGrantParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
 // PatchEntityTypeSchemasParams defines parameters for PatchEntityTypeSchemas.
 type PatchEntityTypeSchemasParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// EnsureCronStreamParams defines parameters for EnsureCronStream.
+type EnsureCronStreamParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// EnsureMembershipStreamParams defines parameters for EnsureMembershipStream.
+type EnsureMembershipStreamParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// RegisterPgSyncParams defines parameters for RegisterPgSync.
+type RegisterPgSyncParams struct {
 	Service *string `form:"service,omitempty" json:"service,omitempty"`
 }
 
@@ -1261,12 +2576,32 @@ type HeartbeatRunnerParams struct {
 	Service *string `form:"service,omitempty" json:"service,omitempty"`
 }
 
+// RegisterWakeParams defines parameters for RegisterWake.
+type RegisterWakeParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
 // WakeCallbackParams defines parameters for WakeCallback.
 type WakeCallbackParams struct {
 	Service *string `form:"service,omitempty" json:"service,omitempty"`
 
 	// ElectricClaimToken The claim token of the notification, then the one the claim answered. Authorization: Bearer is taken too.
 	ElectricClaimToken *string `json:"Electric-Claim-Token,omitempty"`
+}
+
+// UnregisterWakeParams defines parameters for UnregisterWake.
+type UnregisterWakeParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// GetWakeParams defines parameters for GetWake.
+type GetWakeParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// RedeliverWakeParams defines parameters for RedeliverWake.
+type RedeliverWakeParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
 }
 
 // DeleteStreamParams defines parameters for DeleteStream.
@@ -1350,6 +2685,24 @@ type CreateStreamParams struct {
 	StreamForkSubOffset *string `json:"Stream-Fork-Sub-Offset,omitempty"`
 }
 
+// PutSubscriptionJSONRequestBody defines body for PutSubscription for application/json ContentType.
+type PutSubscriptionJSONRequestBody = SubscriptionPut
+
+// AckSubscriptionJSONRequestBody defines body for AckSubscription for application/json ContentType.
+type AckSubscriptionJSONRequestBody = SubscriptionTurn
+
+// SubscriptionCallbackJSONRequestBody defines body for SubscriptionCallback for application/json ContentType.
+type SubscriptionCallbackJSONRequestBody = SubscriptionTurn
+
+// ClaimSubscriptionJSONRequestBody defines body for ClaimSubscription for application/json ContentType.
+type ClaimSubscriptionJSONRequestBody = SubscriptionClaim
+
+// ReleaseSubscriptionJSONRequestBody defines body for ReleaseSubscription for application/json ContentType.
+type ReleaseSubscriptionJSONRequestBody = SubscriptionTurn
+
+// AddSubscriptionStreamsJSONRequestBody defines body for AddSubscriptionStreams for application/json ContentType.
+type AddSubscriptionStreamsJSONRequestBody = SubscriptionStreams
+
 // AckConsumerJSONRequestBody defines body for AckConsumer for application/json ContentType.
 type AckConsumerJSONRequestBody = ConsumerAck
 
@@ -1362,8 +2715,32 @@ type HeartbeatConsumerJSONRequestBody = ConsumerHeartbeat
 // ReleaseConsumerJSONRequestBody defines body for ReleaseConsumer for application/json ContentType.
 type ReleaseConsumerJSONRequestBody = ConsumerRelease
 
+// ReadShapeSubsetJSONRequestBody defines body for ReadShapeSubset for application/json ContentType.
+type ReadShapeSubsetJSONRequestBody = ReadShapeSubsetJSONBody
+
 // SpawnEntityJSONRequestBody defines body for SpawnEntity for application/json ContentType.
 type SpawnEntityJSONRequestBody = SpawnRequest
+
+// PutAttachmentMultipartRequestBody defines body for PutAttachment for multipart/form-data ContentType.
+type PutAttachmentMultipartRequestBody PutAttachmentMultipartBody
+
+// WriteCollectionJSONRequestBody defines body for WriteCollection for application/json ContentType.
+type WriteCollectionJSONRequestBody = CollectionWrite
+
+// SubscribeToEventSourceJSONRequestBody defines body for SubscribeToEventSource for application/json ContentType.
+type SubscribeToEventSourceJSONRequestBody = SubscribeToEventSourceJSONBody
+
+// ForkEntityJSONRequestBody defines body for ForkEntity for application/json ContentType.
+type ForkEntityJSONRequestBody = ForkRequest
+
+// PutEntityGrantJSONRequestBody defines body for PutEntityGrant for application/json ContentType.
+type PutEntityGrantJSONRequestBody = GrantRequest
+
+// PatchInboxMessageJSONRequestBody defines body for PatchInboxMessage for application/json ContentType.
+type PatchInboxMessageJSONRequestBody = InboxPatch
+
+// PutScheduleJSONRequestBody defines body for PutSchedule for application/json ContentType.
+type PutScheduleJSONRequestBody = ScheduleRequest
 
 // SendToEntityJSONRequestBody defines body for SendToEntity for application/json ContentType.
 type SendToEntityJSONRequestBody = SendRequest
@@ -1374,11 +2751,26 @@ type SignalEntityJSONRequestBody = SignalRequest
 // PutEntityTagJSONRequestBody defines body for PutEntityTag for application/json ContentType.
 type PutEntityTagJSONRequestBody = TagValue
 
+// SubscribeToWebhookSourceJSONRequestBody defines body for SubscribeToWebhookSource for application/json ContentType.
+type SubscribeToWebhookSourceJSONRequestBody = SubscribeToWebhookSourceJSONBody
+
 // PutEntityTypeJSONRequestBody defines body for PutEntityType for application/json ContentType.
 type PutEntityTypeJSONRequestBody = EntityTypePut
 
+// PutEntityTypeGrantJSONRequestBody defines body for PutEntityTypeGrant for application/json ContentType.
+type PutEntityTypeGrantJSONRequestBody = TypeGrantRequest
+
 // PatchEntityTypeSchemasJSONRequestBody defines body for PatchEntityTypeSchemas for application/json ContentType.
 type PatchEntityTypeSchemasJSONRequestBody = EntityTypeSchemas
+
+// EnsureCronStreamJSONRequestBody defines body for EnsureCronStream for application/json ContentType.
+type EnsureCronStreamJSONRequestBody = CronStreamRequest
+
+// EnsureMembershipStreamJSONRequestBody defines body for EnsureMembershipStream for application/json ContentType.
+type EnsureMembershipStreamJSONRequestBody = MembershipStreamRequest
+
+// RegisterPgSyncJSONRequestBody defines body for RegisterPgSync for application/json ContentType.
+type RegisterPgSyncJSONRequestBody = PgSyncRequest
 
 // RegisterRunnerJSONRequestBody defines body for RegisterRunner for application/json ContentType.
 type RegisterRunnerJSONRequestBody = RunnerRegister
@@ -1392,8 +2784,14 @@ type HeartbeatRunnerJSONRequestBody = RunnerHeartbeat
 // CreateServiceJSONRequestBody defines body for CreateService for application/json ContentType.
 type CreateServiceJSONRequestBody = ServiceCreate
 
+// RegisterWakeJSONRequestBody defines body for RegisterWake for application/json ContentType.
+type RegisterWakeJSONRequestBody = WakeRegistration
+
 // WakeCallbackJSONRequestBody defines body for WakeCallback for application/json ContentType.
 type WakeCallbackJSONRequestBody = WakeCallback
+
+// UnregisterWakeJSONRequestBody defines body for UnregisterWake for application/json ContentType.
+type UnregisterWakeJSONRequestBody = WakeUnregistration
 
 // Getter for additional properties for DispatchTarget. Returns the specified
 // element and whether it was found
@@ -1494,6 +2892,162 @@ func (a DispatchTarget) MarshalJSON() ([]byte, error) {
 		object["url"], err = json.Marshal(a.URL)
 		if err != nil {
 			return nil, fmt.Errorf("error marshaling 'url': %w", err)
+		}
+	}
+
+	for fieldName, field := range a.AdditionalProperties {
+		object[fieldName], err = json.Marshal(field)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling '%s': %w", fieldName, err)
+		}
+	}
+	return json.Marshal(object)
+}
+
+// Getter for additional properties for OptionsStruct. Returns the specified
+// element and whether it was found
+func (a OptionsStruct) Get(fieldName string) (value interface{}, found bool) {
+	if a.AdditionalProperties != nil {
+		value, found = a.AdditionalProperties[fieldName]
+	}
+	return
+}
+
+// Setter for additional properties for OptionsStruct
+func (a *OptionsStruct) Set(fieldName string, value interface{}) {
+	if a.AdditionalProperties == nil {
+		a.AdditionalProperties = make(map[string]interface{})
+	}
+	a.AdditionalProperties[fieldName] = value
+}
+
+// Override default JSON handling for OptionsStruct to handle AdditionalProperties
+func (a *OptionsStruct) UnmarshalJSON(b []byte) error {
+	object := make(map[string]json.RawMessage)
+	err := json.Unmarshal(b, &object)
+	if err != nil {
+		return err
+	}
+
+	if raw, found := object["columns"]; found {
+		err = json.Unmarshal(raw, &a.Columns)
+		if err != nil {
+			return fmt.Errorf("error reading 'columns': %w", err)
+		}
+		delete(object, "columns")
+	}
+
+	if raw, found := object["metadata"]; found {
+		err = json.Unmarshal(raw, &a.Metadata)
+		if err != nil {
+			return fmt.Errorf("error reading 'metadata': %w", err)
+		}
+		delete(object, "metadata")
+	}
+
+	if raw, found := object["params"]; found {
+		err = json.Unmarshal(raw, &a.Params)
+		if err != nil {
+			return fmt.Errorf("error reading 'params': %w", err)
+		}
+		delete(object, "params")
+	}
+
+	if raw, found := object["replica"]; found {
+		err = json.Unmarshal(raw, &a.Replica)
+		if err != nil {
+			return fmt.Errorf("error reading 'replica': %w", err)
+		}
+		delete(object, "replica")
+	}
+
+	if raw, found := object["table"]; found {
+		err = json.Unmarshal(raw, &a.Table)
+		if err != nil {
+			return fmt.Errorf("error reading 'table': %w", err)
+		}
+		delete(object, "table")
+	}
+
+	if raw, found := object["url"]; found {
+		err = json.Unmarshal(raw, &a.URL)
+		if err != nil {
+			return fmt.Errorf("error reading 'url': %w", err)
+		}
+		delete(object, "url")
+	}
+
+	if raw, found := object["where"]; found {
+		err = json.Unmarshal(raw, &a.Where)
+		if err != nil {
+			return fmt.Errorf("error reading 'where': %w", err)
+		}
+		delete(object, "where")
+	}
+
+	if len(object) != 0 {
+		a.AdditionalProperties = make(map[string]interface{})
+		for fieldName, fieldBuf := range object {
+			var fieldVal interface{}
+			err := json.Unmarshal(fieldBuf, &fieldVal)
+			if err != nil {
+				return fmt.Errorf("error unmarshaling field %s: %w", fieldName, err)
+			}
+			a.AdditionalProperties[fieldName] = fieldVal
+		}
+	}
+	return nil
+}
+
+// Override default JSON handling for OptionsStruct to handle AdditionalProperties
+func (a OptionsStruct) MarshalJSON() ([]byte, error) {
+	var err error
+	object := make(map[string]json.RawMessage)
+
+	if a.Columns != nil {
+		object["columns"], err = json.Marshal(a.Columns)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'columns': %w", err)
+		}
+	}
+
+	if a.Metadata != nil {
+		object["metadata"], err = json.Marshal(a.Metadata)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'metadata': %w", err)
+		}
+	}
+
+	if a.Params != nil {
+		object["params"], err = json.Marshal(a.Params)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'params': %w", err)
+		}
+	}
+
+	if a.Replica != nil {
+		object["replica"], err = json.Marshal(a.Replica)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'replica': %w", err)
+		}
+	}
+
+	object["table"], err = json.Marshal(a.Table)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'table': %w", err)
+	}
+
+	if a.URL != nil {
+		object["url"], err = json.Marshal(a.URL)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'url': %w", err)
+		}
+	}
+
+	if a.Where != nil {
+		object["where"], err = json.Marshal(a.Where)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'where': %w", err)
 		}
 	}
 
@@ -1908,6 +3462,139 @@ func (a RunnerClaim) MarshalJSON() ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("error marshaling 'wakeId': %w", err)
 		}
+	}
+
+	for fieldName, field := range a.AdditionalProperties {
+		object[fieldName], err = json.Marshal(field)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling '%s': %w", fieldName, err)
+		}
+	}
+	return json.Marshal(object)
+}
+
+// Getter for additional properties for SubscriptionClaimed. Returns the specified
+// element and whether it was found
+func (a SubscriptionClaimed) Get(fieldName string) (value interface{}, found bool) {
+	if a.AdditionalProperties != nil {
+		value, found = a.AdditionalProperties[fieldName]
+	}
+	return
+}
+
+// Setter for additional properties for SubscriptionClaimed
+func (a *SubscriptionClaimed) Set(fieldName string, value interface{}) {
+	if a.AdditionalProperties == nil {
+		a.AdditionalProperties = make(map[string]interface{})
+	}
+	a.AdditionalProperties[fieldName] = value
+}
+
+// Override default JSON handling for SubscriptionClaimed to handle AdditionalProperties
+func (a *SubscriptionClaimed) UnmarshalJSON(b []byte) error {
+	object := make(map[string]json.RawMessage)
+	err := json.Unmarshal(b, &object)
+	if err != nil {
+		return err
+	}
+
+	if raw, found := object["generation"]; found {
+		err = json.Unmarshal(raw, &a.Generation)
+		if err != nil {
+			return fmt.Errorf("error reading 'generation': %w", err)
+		}
+		delete(object, "generation")
+	}
+
+	if raw, found := object["lease_ms"]; found {
+		err = json.Unmarshal(raw, &a.LeaseMs)
+		if err != nil {
+			return fmt.Errorf("error reading 'lease_ms': %w", err)
+		}
+		delete(object, "lease_ms")
+	}
+
+	if raw, found := object["lease_ttl_ms"]; found {
+		err = json.Unmarshal(raw, &a.LeaseTTLMs)
+		if err != nil {
+			return fmt.Errorf("error reading 'lease_ttl_ms': %w", err)
+		}
+		delete(object, "lease_ttl_ms")
+	}
+
+	if raw, found := object["streams"]; found {
+		err = json.Unmarshal(raw, &a.Streams)
+		if err != nil {
+			return fmt.Errorf("error reading 'streams': %w", err)
+		}
+		delete(object, "streams")
+	}
+
+	if raw, found := object["token"]; found {
+		err = json.Unmarshal(raw, &a.Token)
+		if err != nil {
+			return fmt.Errorf("error reading 'token': %w", err)
+		}
+		delete(object, "token")
+	}
+
+	if raw, found := object["wake_id"]; found {
+		err = json.Unmarshal(raw, &a.WakeID)
+		if err != nil {
+			return fmt.Errorf("error reading 'wake_id': %w", err)
+		}
+		delete(object, "wake_id")
+	}
+
+	if len(object) != 0 {
+		a.AdditionalProperties = make(map[string]interface{})
+		for fieldName, fieldBuf := range object {
+			var fieldVal interface{}
+			err := json.Unmarshal(fieldBuf, &fieldVal)
+			if err != nil {
+				return fmt.Errorf("error unmarshaling field %s: %w", fieldName, err)
+			}
+			a.AdditionalProperties[fieldName] = fieldVal
+		}
+	}
+	return nil
+}
+
+// Override default JSON handling for SubscriptionClaimed to handle AdditionalProperties
+func (a SubscriptionClaimed) MarshalJSON() ([]byte, error) {
+	var err error
+	object := make(map[string]json.RawMessage)
+
+	object["generation"], err = json.Marshal(a.Generation)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'generation': %w", err)
+	}
+
+	object["lease_ms"], err = json.Marshal(a.LeaseMs)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'lease_ms': %w", err)
+	}
+
+	object["lease_ttl_ms"], err = json.Marshal(a.LeaseTTLMs)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'lease_ttl_ms': %w", err)
+	}
+
+	if a.Streams != nil {
+		object["streams"], err = json.Marshal(a.Streams)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'streams': %w", err)
+		}
+	}
+
+	object["token"], err = json.Marshal(a.Token)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'token': %w", err)
+	}
+
+	object["wake_id"], err = json.Marshal(a.WakeID)
+	if err != nil {
+		return nil, fmt.Errorf("error marshaling 'wake_id': %w", err)
 	}
 
 	for fieldName, field := range a.AdditionalProperties {
@@ -2421,6 +4108,120 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 // The interface specification for the client above.
 type ClientInterface interface {
 
+	// GetSigningKeys The keys that deliveries are signed with
+	//
+	// Corresponds with GET /__ds/jwks.json (the `GetSigningKeys` operationId).
+	GetSigningKeys(ctx context.Context, params *GetSigningKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListSubscriptions Your subscriptions, by id
+	//
+	// Corresponds with GET /__ds/subscriptions (the `ListSubscriptions` operationId).
+	ListSubscriptions(ctx context.Context, params *ListSubscriptionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteSubscription Delete a subscription
+	//
+	// Corresponds with DELETE /__ds/subscriptions/{id} (the `DeleteSubscription` operationId).
+	DeleteSubscription(ctx context.Context, id string, params *DeleteSubscriptionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetSubscription A subscription, and how far it is
+	//
+	// Corresponds with GET /__ds/subscriptions/{id} (the `GetSubscription` operationId).
+	GetSubscription(ctx context.Context, id string, params *GetSubscriptionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutSubscriptionWithBody Make a subscription, or confirm it
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /__ds/subscriptions/{id} (the `PutSubscription` operationId).
+	PutSubscriptionWithBody(ctx context.Context, id string, params *PutSubscriptionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutSubscription Make a subscription, or confirm it
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /__ds/subscriptions/{id} (the `PutSubscription` operationId).
+	PutSubscription(ctx context.Context, id string, params *PutSubscriptionParams, body PutSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AckSubscriptionWithBody Say how far you are, keep the lease, and with done give it back
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /__ds/subscriptions/{id}/ack (the `AckSubscription` operationId).
+	AckSubscriptionWithBody(ctx context.Context, id string, params *AckSubscriptionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AckSubscription Say how far you are, keep the lease, and with done give it back
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /__ds/subscriptions/{id}/ack (the `AckSubscription` operationId).
+	AckSubscription(ctx context.Context, id string, params *AckSubscriptionParams, body AckSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SubscriptionCallbackWithBody A webhook's receiver takes the lease, keeps it, acks, and with done gives it back
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /__ds/subscriptions/{id}/callback (the `SubscriptionCallback` operationId).
+	SubscriptionCallbackWithBody(ctx context.Context, id string, params *SubscriptionCallbackParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SubscriptionCallback A webhook's receiver takes the lease, keeps it, acks, and with done gives it back
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /__ds/subscriptions/{id}/callback (the `SubscriptionCallback` operationId).
+	SubscriptionCallback(ctx context.Context, id string, params *SubscriptionCallbackParams, body SubscriptionCallbackJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ClaimSubscriptionWithBody Take the lease of a pull-wake subscription
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /__ds/subscriptions/{id}/claim (the `ClaimSubscription` operationId).
+	ClaimSubscriptionWithBody(ctx context.Context, id string, params *ClaimSubscriptionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ClaimSubscription Take the lease of a pull-wake subscription
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /__ds/subscriptions/{id}/claim (the `ClaimSubscription` operationId).
+	ClaimSubscription(ctx context.Context, id string, params *ClaimSubscriptionParams, body ClaimSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReleaseSubscriptionWithBody Give the lease back
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /__ds/subscriptions/{id}/release (the `ReleaseSubscription` operationId).
+	ReleaseSubscriptionWithBody(ctx context.Context, id string, params *ReleaseSubscriptionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReleaseSubscription Give the lease back
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /__ds/subscriptions/{id}/release (the `ReleaseSubscription` operationId).
+	ReleaseSubscription(ctx context.Context, id string, params *ReleaseSubscriptionParams, body ReleaseSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AddSubscriptionStreamsWithBody Name more streams
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /__ds/subscriptions/{id}/streams (the `AddSubscriptionStreams` operationId).
+	AddSubscriptionStreamsWithBody(ctx context.Context, id string, params *AddSubscriptionStreamsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// AddSubscriptionStreams Name more streams
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /__ds/subscriptions/{id}/streams (the `AddSubscriptionStreams` operationId).
+	AddSubscriptionStreams(ctx context.Context, id string, params *AddSubscriptionStreamsParams, body AddSubscriptionStreamsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RemoveSubscriptionStream Take a stream's name back
+	//
+	// Corresponds with DELETE /__ds/subscriptions/{id}/streams/{path} (the `RemoveSubscriptionStream` operationId).
+	RemoveSubscriptionStream(ctx context.Context, id string, path string, params *RemoveSubscriptionStreamParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListSubscriptionWakes A subscription's wakes, newest first
+	//
+	// Corresponds with GET /__ds/subscriptions/{id}/wakes (the `ListSubscriptionWakes` operationId).
+	ListSubscriptionWakes(ctx context.Context, id string, params *ListSubscriptionWakesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetConsumer A mutex and its cursor
 	//
 	// Corresponds with GET /_electric/consumers/{id} (the `GetConsumer` operationId).
@@ -2482,6 +4283,29 @@ type ClientInterface interface {
 	// Corresponds with POST /_electric/consumers/{id}/release (the `ReleaseConsumer` operationId).
 	ReleaseConsumer(ctx context.Context, id string, params *ReleaseConsumerParams, body ReleaseConsumerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ReadShape A table's rows that the caller may see, and every change of them
+	//
+	// Corresponds with GET /_electric/electric/v1/shape (the `ReadShape` operationId).
+	ReadShape(ctx context.Context, params *ReadShapeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReadShapeSubsetWithBody Some of a shape's rows, and the snapshot that they are from
+	//
+	// The body may hold where, params, order_by, limit and offset. GET with subset__where and so on does the same.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /_electric/electric/v1/shape (the `ReadShapeSubset` operationId).
+	ReadShapeSubsetWithBody(ctx context.Context, params *ReadShapeSubsetParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ReadShapeSubset Some of a shape's rows, and the snapshot that they are from
+	//
+	// The body may hold where, params, order_by, limit and offset. GET with subset__where and so on does the same.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /_electric/electric/v1/shape (the `ReadShapeSubset` operationId).
+	ReadShapeSubset(ctx context.Context, params *ReadShapeSubsetParams, body ReadShapeSubsetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListEntities Entities the caller may see, newest first
 	//
 	// Corresponds with GET /_electric/entities (the `ListEntities` operationId).
@@ -2516,10 +4340,41 @@ type ClientInterface interface {
 	// Corresponds with PUT /_electric/entities/{type}/{id} (the `SpawnEntity` operationId).
 	SpawnEntity(ctx context.Context, pType string, id string, params *SpawnEntityParams, body SpawnEntityJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// PutAttachmentWithBody Attach a file of at most 25 MiB to an entity
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /_electric/entities/{type}/{id}/attachments (the `PutAttachment` operationId).
+	PutAttachmentWithBody(ctx context.Context, pType string, id string, params *PutAttachmentParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteAttachment Remove a file of an entity
+	//
+	// Corresponds with DELETE /_electric/entities/{type}/{id}/attachments/{key} (the `DeleteAttachment` operationId).
+	DeleteAttachment(ctx context.Context, pType string, id string, key string, params *DeleteAttachmentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetAttachment A file of an entity
+	//
+	// Corresponds with GET /_electric/entities/{type}/{id}/attachments/{key} (the `GetAttachment` operationId).
+	GetAttachment(ctx context.Context, pType string, id string, key string, params *GetAttachmentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListEntityClaims The grants of an entity's mutex, newest first
 	//
 	// Corresponds with GET /_electric/entities/{type}/{id}/claims (the `ListEntityClaims` operationId).
 	ListEntityClaims(ctx context.Context, pType string, id string, params *ListEntityClaimsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// WriteCollectionWithBody Write a row of a collection that its entity's type lets others write
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /_electric/entities/{type}/{id}/collections/{key} (the `WriteCollection` operationId).
+	WriteCollectionWithBody(ctx context.Context, pType string, id string, key string, params *WriteCollectionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// WriteCollection Write a row of a collection that its entity's type lets others write
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /_electric/entities/{type}/{id}/collections/{key} (the `WriteCollection` operationId).
+	WriteCollection(ctx context.Context, pType string, id string, key string, params *WriteCollectionParams, body WriteCollectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetEntityDispatch An entity's dispatch state
 	//
@@ -2530,6 +4385,106 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /_electric/entities/{type}/{id}/display (the `GetEntityDisplay` operationId).
 	GetEntityDisplay(ctx context.Context, pType string, id string, params *GetEntityDisplayParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UnsubscribeFromEventSource Refused: there is no webhook source
+	//
+	// Corresponds with DELETE /_electric/entities/{type}/{id}/event-source-subscriptions/{key} (the `UnsubscribeFromEventSource` operationId).
+	UnsubscribeFromEventSource(ctx context.Context, pType string, id string, key string, params *UnsubscribeFromEventSourceParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SubscribeToEventSourceWithBody Refused: there is no webhook source
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /_electric/entities/{type}/{id}/event-source-subscriptions/{key} (the `SubscribeToEventSource` operationId).
+	SubscribeToEventSourceWithBody(ctx context.Context, pType string, id string, key string, params *SubscribeToEventSourceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SubscribeToEventSource Refused: there is no webhook source
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /_electric/entities/{type}/{id}/event-source-subscriptions/{key} (the `SubscribeToEventSource` operationId).
+	SubscribeToEventSource(ctx context.Context, pType string, id string, key string, params *SubscribeToEventSourceParams, body SubscribeToEventSourceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ForkEntityWithBody Fork an entity and its descendants: each goes on by itself from where it is
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /_electric/entities/{type}/{id}/fork (the `ForkEntity` operationId).
+	ForkEntityWithBody(ctx context.Context, pType string, id string, params *ForkEntityParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ForkEntity Fork an entity and its descendants: each goes on by itself from where it is
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /_electric/entities/{type}/{id}/fork (the `ForkEntity` operationId).
+	ForkEntity(ctx context.Context, pType string, id string, params *ForkEntityParams, body ForkEntityJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListEntityGrants The grants on an entity
+	//
+	// Corresponds with GET /_electric/entities/{type}/{id}/grants (the `ListEntityGrants` operationId).
+	ListEntityGrants(ctx context.Context, pType string, id string, params *ListEntityGrantsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutEntityGrantWithBody Grant a permission on an entity
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /_electric/entities/{type}/{id}/grants (the `PutEntityGrant` operationId).
+	PutEntityGrantWithBody(ctx context.Context, pType string, id string, params *PutEntityGrantParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutEntityGrant Grant a permission on an entity
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /_electric/entities/{type}/{id}/grants (the `PutEntityGrant` operationId).
+	PutEntityGrant(ctx context.Context, pType string, id string, params *PutEntityGrantParams, body PutEntityGrantJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteEntityGrant Take a grant back
+	//
+	// Corresponds with DELETE /_electric/entities/{type}/{id}/grants/{key} (the `DeleteEntityGrant` operationId).
+	DeleteEntityGrant(ctx context.Context, pType string, id string, key string, params *DeleteEntityGrantParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteInboxMessage Take a message out of an entity's inbox
+	//
+	// Corresponds with DELETE /_electric/entities/{type}/{id}/inbox/{key} (the `DeleteInboxMessage` operationId).
+	DeleteInboxMessage(ctx context.Context, pType string, id string, key string, params *DeleteInboxMessageParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PatchInboxMessageWithBody Edit a message that waits in an entity's inbox
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /_electric/entities/{type}/{id}/inbox/{key} (the `PatchInboxMessage` operationId).
+	PatchInboxMessageWithBody(ctx context.Context, pType string, id string, key string, params *PatchInboxMessageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PatchInboxMessage Edit a message that waits in an entity's inbox
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /_electric/entities/{type}/{id}/inbox/{key} (the `PatchInboxMessage` operationId).
+	PatchInboxMessage(ctx context.Context, pType string, id string, key string, params *PatchInboxMessageParams, body PatchInboxMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeletePgSyncObservation Stop observing a synced table
+	//
+	// Corresponds with DELETE /_electric/entities/{type}/{id}/pg-sync-observations/{key} (the `DeletePgSyncObservation` operationId).
+	DeletePgSyncObservation(ctx context.Context, pType string, id string, key string, params *DeletePgSyncObservationParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteSchedule Remove a schedule; one that is not there is fine
+	//
+	// Corresponds with DELETE /_electric/entities/{type}/{id}/schedules/{key} (the `DeleteSchedule` operationId).
+	DeleteSchedule(ctx context.Context, pType string, id string, key string, params *DeleteScheduleParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutScheduleWithBody Wake an entity by a cron expression, or send a message at a time
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /_electric/entities/{type}/{id}/schedules/{key} (the `PutSchedule` operationId).
+	PutScheduleWithBody(ctx context.Context, pType string, id string, key string, params *PutScheduleParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutSchedule Wake an entity by a cron expression, or send a message at a time
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /_electric/entities/{type}/{id}/schedules/{key} (the `PutSchedule` operationId).
+	PutSchedule(ctx context.Context, pType string, id string, key string, params *PutScheduleParams, body PutScheduleJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// SendToEntityWithBody Send a message to an entity's inbox
 	//
@@ -2583,6 +4538,25 @@ type ClientInterface interface {
 	// Corresponds with GET /_electric/entities/{type}/{id}/wakes (the `ListEntityWakes` operationId).
 	ListEntityWakes(ctx context.Context, pType string, id string, params *ListEntityWakesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// UnsubscribeFromWebhookSource Refused: there is no webhook source
+	//
+	// Corresponds with DELETE /_electric/entities/{type}/{id}/webhook-source-subscriptions/{key} (the `UnsubscribeFromWebhookSource` operationId).
+	UnsubscribeFromWebhookSource(ctx context.Context, pType string, id string, key string, params *UnsubscribeFromWebhookSourceParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SubscribeToWebhookSourceWithBody Refused: there is no webhook source
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /_electric/entities/{type}/{id}/webhook-source-subscriptions/{key} (the `SubscribeToWebhookSource` operationId).
+	SubscribeToWebhookSourceWithBody(ctx context.Context, pType string, id string, key string, params *SubscribeToWebhookSourceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SubscribeToWebhookSource Refused: there is no webhook source
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /_electric/entities/{type}/{id}/webhook-source-subscriptions/{key} (the `SubscribeToWebhookSource` operationId).
+	SubscribeToWebhookSource(ctx context.Context, pType string, id string, key string, params *SubscribeToWebhookSourceParams, body SubscribeToWebhookSourceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListEntityTypes The entity types the caller may spawn
 	//
 	// Corresponds with GET /_electric/entity-types (the `ListEntityTypes` operationId).
@@ -2612,6 +4586,30 @@ type ClientInterface interface {
 	// Corresponds with GET /_electric/entity-types/{name} (the `GetEntityType` operationId).
 	GetEntityType(ctx context.Context, name string, params *GetEntityTypeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListEntityTypeGrants The grants on an entity type
+	//
+	// Corresponds with GET /_electric/entity-types/{name}/grants (the `ListEntityTypeGrants` operationId).
+	ListEntityTypeGrants(ctx context.Context, name string, params *ListEntityTypeGrantsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutEntityTypeGrantWithBody Grant a permission on an entity type
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /_electric/entity-types/{name}/grants (the `PutEntityTypeGrant` operationId).
+	PutEntityTypeGrantWithBody(ctx context.Context, name string, params *PutEntityTypeGrantParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutEntityTypeGrant Grant a permission on an entity type
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /_electric/entity-types/{name}/grants (the `PutEntityTypeGrant` operationId).
+	PutEntityTypeGrant(ctx context.Context, name string, params *PutEntityTypeGrantParams, body PutEntityTypeGrantJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteEntityTypeGrant Take a grant on an entity type back
+	//
+	// Corresponds with DELETE /_electric/entity-types/{name}/grants/{grant} (the `DeleteEntityTypeGrant` operationId).
+	DeleteEntityTypeGrant(ctx context.Context, name string, grant string, params *DeleteEntityTypeGrantParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// PatchEntityTypeSchemasWithBody Add schemas to an entity type
 	//
 	// Takes any type of body and a specified content type.
@@ -2626,10 +4624,67 @@ type ClientInterface interface {
 	// Corresponds with PATCH /_electric/entity-types/{name}/schemas (the `PatchEntityTypeSchemas` operationId).
 	PatchEntityTypeSchemas(ctx context.Context, name string, params *PatchEntityTypeSchemasParams, body PatchEntityTypeSchemasJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListEventSources The same under the name that earlier clients know
+	//
+	// Corresponds with GET /_electric/event-sources (the `ListEventSources` operationId).
+	ListEventSources(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetHealth Whether the server answers
 	//
 	// Corresponds with GET /_electric/health (the `GetHealth` operationId).
 	GetHealth(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EnsureCronStreamWithBody Make the stream that ticks by a cron expression
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /_electric/observations/cron/ensure-stream (the `EnsureCronStream` operationId).
+	EnsureCronStreamWithBody(ctx context.Context, params *EnsureCronStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EnsureCronStream Make the stream that ticks by a cron expression
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /_electric/observations/cron/ensure-stream (the `EnsureCronStream` operationId).
+	EnsureCronStream(ctx context.Context, params *EnsureCronStreamParams, body EnsureCronStreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EnsureMembershipStreamWithBody Make the stream of the entities that have certain tags
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /_electric/observations/entities/ensure-stream (the `EnsureMembershipStream` operationId).
+	EnsureMembershipStreamWithBody(ctx context.Context, params *EnsureMembershipStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EnsureMembershipStream Make the stream of the entities that have certain tags
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /_electric/observations/entities/ensure-stream (the `EnsureMembershipStream` operationId).
+	EnsureMembershipStream(ctx context.Context, params *EnsureMembershipStreamParams, body EnsureMembershipStreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RegisterPgSyncWithBody Refused: this gateway syncs no other database
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /_electric/pg-sync/register (the `RegisterPgSync` operationId).
+	RegisterPgSyncWithBody(ctx context.Context, params *RegisterPgSyncParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RegisterPgSync Refused: this gateway syncs no other database
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /_electric/pg-sync/register (the `RegisterPgSync` operationId).
+	RegisterPgSync(ctx context.Context, params *RegisterPgSyncParams, body RegisterPgSyncJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListPlugins How the plugins of this gateway are doing
+	//
+	// Corresponds with GET /_electric/plugins (the `ListPlugins` operationId).
+	ListPlugins(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetPluginLog The end of what a plugin of this gateway has printed
+	//
+	// Corresponds with GET /_electric/plugins/{name}/log (the `GetPluginLog` operationId).
+	GetPluginLog(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListRunners The caller's runners
 	//
@@ -2717,6 +4772,25 @@ type ClientInterface interface {
 	// Corresponds with POST /_electric/services (the `CreateService` operationId).
 	CreateService(ctx context.Context, body CreateServiceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListTransports The types of dispatch targets, with the schema of each
+	//
+	// Corresponds with GET /_electric/transports (the `ListTransports` operationId).
+	ListTransports(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RegisterWakeWithBody Wake an entity by what happens on a source
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /_electric/wake (the `RegisterWake` operationId).
+	RegisterWakeWithBody(ctx context.Context, params *RegisterWakeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RegisterWake Wake an entity by what happens on a source
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /_electric/wake (the `RegisterWake` operationId).
+	RegisterWake(ctx context.Context, params *RegisterWakeParams, body RegisterWakeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// WakeCallbackWithBody Claim a wake, keep its lease, ack, and give it back
 	//
 	// With wakeId (or neither it nor epoch, under a claim token): claim. With done: ack and release. With acks: ack. Else: heartbeat.
@@ -2734,6 +4808,39 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /_electric/wake-callbacks/{wakeId} (the `WakeCallback` operationId).
 	WakeCallback(ctx context.Context, wakeID string, params *WakeCallbackParams, body WakeCallbackJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UnregisterWakeWithBody Wake an entity no more by a source, or by what a manifest key asked for
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /_electric/wake/unregister (the `UnregisterWake` operationId).
+	UnregisterWakeWithBody(ctx context.Context, params *UnregisterWakeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UnregisterWake Wake an entity no more by a source, or by what a manifest key asked for
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /_electric/wake/unregister (the `UnregisterWake` operationId).
+	UnregisterWake(ctx context.Context, params *UnregisterWakeParams, body UnregisterWakeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetWake A wake and the attempts to deliver it
+	//
+	// For the owner of its entity or subscription, and for those who may manage the entity. Of the attempts the last twenty are kept.
+	//
+	// Corresponds with GET /_electric/wakes/{wakeId} (the `GetWake` operationId).
+	GetWake(ctx context.Context, wakeID string, params *GetWakeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RedeliverWake Deliver an open wake again, now
+	//
+	// It is the same wake with the same epoch, so its receiver sees the same idempotency key. One that the receiver had refused for good gets its retries back.
+	//
+	// Corresponds with POST /_electric/wakes/{wakeId}/redeliver (the `RedeliverWake` operationId).
+	RedeliverWake(ctx context.Context, wakeID string, params *RedeliverWakeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListWebhookSources The webhook sources of this gateway: none
+	//
+	// Corresponds with GET /_electric/webhook-sources (the `ListWebhookSources` operationId).
+	ListWebhookSources(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteStream Delete a stream
 	//
@@ -2765,6 +4872,300 @@ type ClientInterface interface {
 	//
 	// Corresponds with PUT /v1/stream/{path} (the `CreateStream` operationId).
 	CreateStreamWithBody(ctx context.Context, path string, params *CreateStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+}
+
+// GetSigningKeys The keys that deliveries are signed with
+//
+// Corresponds with GET /__ds/jwks.json (the `GetSigningKeys` operationId).
+func (c *Client) GetSigningKeys(ctx context.Context, params *GetSigningKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSigningKeysRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListSubscriptions Your subscriptions, by id
+//
+// Corresponds with GET /__ds/subscriptions (the `ListSubscriptions` operationId).
+func (c *Client) ListSubscriptions(ctx context.Context, params *ListSubscriptionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSubscriptionsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteSubscription Delete a subscription
+//
+// Corresponds with DELETE /__ds/subscriptions/{id} (the `DeleteSubscription` operationId).
+func (c *Client) DeleteSubscription(ctx context.Context, id string, params *DeleteSubscriptionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteSubscriptionRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetSubscription A subscription, and how far it is
+//
+// Corresponds with GET /__ds/subscriptions/{id} (the `GetSubscription` operationId).
+func (c *Client) GetSubscription(ctx context.Context, id string, params *GetSubscriptionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSubscriptionRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutSubscriptionWithBody Make a subscription, or confirm it
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /__ds/subscriptions/{id} (the `PutSubscription` operationId).
+func (c *Client) PutSubscriptionWithBody(ctx context.Context, id string, params *PutSubscriptionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutSubscriptionRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutSubscription Make a subscription, or confirm it
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /__ds/subscriptions/{id} (the `PutSubscription` operationId).
+func (c *Client) PutSubscription(ctx context.Context, id string, params *PutSubscriptionParams, body PutSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutSubscriptionRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AckSubscriptionWithBody Say how far you are, keep the lease, and with done give it back
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /__ds/subscriptions/{id}/ack (the `AckSubscription` operationId).
+func (c *Client) AckSubscriptionWithBody(ctx context.Context, id string, params *AckSubscriptionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAckSubscriptionRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AckSubscription Say how far you are, keep the lease, and with done give it back
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /__ds/subscriptions/{id}/ack (the `AckSubscription` operationId).
+func (c *Client) AckSubscription(ctx context.Context, id string, params *AckSubscriptionParams, body AckSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAckSubscriptionRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SubscriptionCallbackWithBody A webhook's receiver takes the lease, keeps it, acks, and with done gives it back
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /__ds/subscriptions/{id}/callback (the `SubscriptionCallback` operationId).
+func (c *Client) SubscriptionCallbackWithBody(ctx context.Context, id string, params *SubscriptionCallbackParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSubscriptionCallbackRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SubscriptionCallback A webhook's receiver takes the lease, keeps it, acks, and with done gives it back
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /__ds/subscriptions/{id}/callback (the `SubscriptionCallback` operationId).
+func (c *Client) SubscriptionCallback(ctx context.Context, id string, params *SubscriptionCallbackParams, body SubscriptionCallbackJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSubscriptionCallbackRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ClaimSubscriptionWithBody Take the lease of a pull-wake subscription
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /__ds/subscriptions/{id}/claim (the `ClaimSubscription` operationId).
+func (c *Client) ClaimSubscriptionWithBody(ctx context.Context, id string, params *ClaimSubscriptionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewClaimSubscriptionRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ClaimSubscription Take the lease of a pull-wake subscription
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /__ds/subscriptions/{id}/claim (the `ClaimSubscription` operationId).
+func (c *Client) ClaimSubscription(ctx context.Context, id string, params *ClaimSubscriptionParams, body ClaimSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewClaimSubscriptionRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReleaseSubscriptionWithBody Give the lease back
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /__ds/subscriptions/{id}/release (the `ReleaseSubscription` operationId).
+func (c *Client) ReleaseSubscriptionWithBody(ctx context.Context, id string, params *ReleaseSubscriptionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReleaseSubscriptionRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReleaseSubscription Give the lease back
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /__ds/subscriptions/{id}/release (the `ReleaseSubscription` operationId).
+func (c *Client) ReleaseSubscription(ctx context.Context, id string, params *ReleaseSubscriptionParams, body ReleaseSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReleaseSubscriptionRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AddSubscriptionStreamsWithBody Name more streams
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /__ds/subscriptions/{id}/streams (the `AddSubscriptionStreams` operationId).
+func (c *Client) AddSubscriptionStreamsWithBody(ctx context.Context, id string, params *AddSubscriptionStreamsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAddSubscriptionStreamsRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// AddSubscriptionStreams Name more streams
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /__ds/subscriptions/{id}/streams (the `AddSubscriptionStreams` operationId).
+func (c *Client) AddSubscriptionStreams(ctx context.Context, id string, params *AddSubscriptionStreamsParams, body AddSubscriptionStreamsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewAddSubscriptionStreamsRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RemoveSubscriptionStream Take a stream's name back
+//
+// Corresponds with DELETE /__ds/subscriptions/{id}/streams/{path} (the `RemoveSubscriptionStream` operationId).
+func (c *Client) RemoveSubscriptionStream(ctx context.Context, id string, path string, params *RemoveSubscriptionStreamParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRemoveSubscriptionStreamRequest(c.Server, id, path, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListSubscriptionWakes A subscription's wakes, newest first
+//
+// Corresponds with GET /__ds/subscriptions/{id}/wakes (the `ListSubscriptionWakes` operationId).
+func (c *Client) ListSubscriptionWakes(ctx context.Context, id string, params *ListSubscriptionWakesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSubscriptionWakesRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
 }
 
 // GetConsumer A mutex and its cursor
@@ -2918,6 +5319,59 @@ func (c *Client) ReleaseConsumer(ctx context.Context, id string, params *Release
 	return c.Client.Do(req)
 }
 
+// ReadShape A table's rows that the caller may see, and every change of them
+//
+// Corresponds with GET /_electric/electric/v1/shape (the `ReadShape` operationId).
+func (c *Client) ReadShape(ctx context.Context, params *ReadShapeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadShapeRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReadShapeSubsetWithBody Some of a shape's rows, and the snapshot that they are from
+//
+// The body may hold where, params, order_by, limit and offset. GET with subset__where and so on does the same.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /_electric/electric/v1/shape (the `ReadShapeSubset` operationId).
+func (c *Client) ReadShapeSubsetWithBody(ctx context.Context, params *ReadShapeSubsetParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadShapeSubsetRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ReadShapeSubset Some of a shape's rows, and the snapshot that they are from
+//
+// The body may hold where, params, order_by, limit and offset. GET with subset__where and so on does the same.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /_electric/electric/v1/shape (the `ReadShapeSubset` operationId).
+func (c *Client) ReadShapeSubset(ctx context.Context, params *ReadShapeSubsetParams, body ReadShapeSubsetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewReadShapeSubsetRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListEntities Entities the caller may see, newest first
 //
 // Corresponds with GET /_electric/entities (the `ListEntities` operationId).
@@ -3012,11 +5466,92 @@ func (c *Client) SpawnEntity(ctx context.Context, pType string, id string, param
 	return c.Client.Do(req)
 }
 
+// PutAttachmentWithBody Attach a file of at most 25 MiB to an entity
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /_electric/entities/{type}/{id}/attachments (the `PutAttachment` operationId).
+func (c *Client) PutAttachmentWithBody(ctx context.Context, pType string, id string, params *PutAttachmentParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutAttachmentRequestWithBody(c.Server, pType, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteAttachment Remove a file of an entity
+//
+// Corresponds with DELETE /_electric/entities/{type}/{id}/attachments/{key} (the `DeleteAttachment` operationId).
+func (c *Client) DeleteAttachment(ctx context.Context, pType string, id string, key string, params *DeleteAttachmentParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteAttachmentRequest(c.Server, pType, id, key, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetAttachment A file of an entity
+//
+// Corresponds with GET /_electric/entities/{type}/{id}/attachments/{key} (the `GetAttachment` operationId).
+func (c *Client) GetAttachment(ctx context.Context, pType string, id string, key string, params *GetAttachmentParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetAttachmentRequest(c.Server, pType, id, key, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListEntityClaims The grants of an entity's mutex, newest first
 //
 // Corresponds with GET /_electric/entities/{type}/{id}/claims (the `ListEntityClaims` operationId).
 func (c *Client) ListEntityClaims(ctx context.Context, pType string, id string, params *ListEntityClaimsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListEntityClaimsRequest(c.Server, pType, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// WriteCollectionWithBody Write a row of a collection that its entity's type lets others write
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /_electric/entities/{type}/{id}/collections/{key} (the `WriteCollection` operationId).
+func (c *Client) WriteCollectionWithBody(ctx context.Context, pType string, id string, key string, params *WriteCollectionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWriteCollectionRequestWithBody(c.Server, pType, id, key, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// WriteCollection Write a row of a collection that its entity's type lets others write
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /_electric/entities/{type}/{id}/collections/{key} (the `WriteCollection` operationId).
+func (c *Client) WriteCollection(ctx context.Context, pType string, id string, key string, params *WriteCollectionParams, body WriteCollectionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWriteCollectionRequest(c.Server, pType, id, key, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -3047,6 +5582,266 @@ func (c *Client) GetEntityDispatch(ctx context.Context, pType string, id string,
 // Corresponds with GET /_electric/entities/{type}/{id}/display (the `GetEntityDisplay` operationId).
 func (c *Client) GetEntityDisplay(ctx context.Context, pType string, id string, params *GetEntityDisplayParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetEntityDisplayRequest(c.Server, pType, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UnsubscribeFromEventSource Refused: there is no webhook source
+//
+// Corresponds with DELETE /_electric/entities/{type}/{id}/event-source-subscriptions/{key} (the `UnsubscribeFromEventSource` operationId).
+func (c *Client) UnsubscribeFromEventSource(ctx context.Context, pType string, id string, key string, params *UnsubscribeFromEventSourceParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUnsubscribeFromEventSourceRequest(c.Server, pType, id, key, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SubscribeToEventSourceWithBody Refused: there is no webhook source
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /_electric/entities/{type}/{id}/event-source-subscriptions/{key} (the `SubscribeToEventSource` operationId).
+func (c *Client) SubscribeToEventSourceWithBody(ctx context.Context, pType string, id string, key string, params *SubscribeToEventSourceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSubscribeToEventSourceRequestWithBody(c.Server, pType, id, key, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SubscribeToEventSource Refused: there is no webhook source
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /_electric/entities/{type}/{id}/event-source-subscriptions/{key} (the `SubscribeToEventSource` operationId).
+func (c *Client) SubscribeToEventSource(ctx context.Context, pType string, id string, key string, params *SubscribeToEventSourceParams, body SubscribeToEventSourceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSubscribeToEventSourceRequest(c.Server, pType, id, key, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ForkEntityWithBody Fork an entity and its descendants: each goes on by itself from where it is
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /_electric/entities/{type}/{id}/fork (the `ForkEntity` operationId).
+func (c *Client) ForkEntityWithBody(ctx context.Context, pType string, id string, params *ForkEntityParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewForkEntityRequestWithBody(c.Server, pType, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ForkEntity Fork an entity and its descendants: each goes on by itself from where it is
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /_electric/entities/{type}/{id}/fork (the `ForkEntity` operationId).
+func (c *Client) ForkEntity(ctx context.Context, pType string, id string, params *ForkEntityParams, body ForkEntityJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewForkEntityRequest(c.Server, pType, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListEntityGrants The grants on an entity
+//
+// Corresponds with GET /_electric/entities/{type}/{id}/grants (the `ListEntityGrants` operationId).
+func (c *Client) ListEntityGrants(ctx context.Context, pType string, id string, params *ListEntityGrantsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListEntityGrantsRequest(c.Server, pType, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutEntityGrantWithBody Grant a permission on an entity
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /_electric/entities/{type}/{id}/grants (the `PutEntityGrant` operationId).
+func (c *Client) PutEntityGrantWithBody(ctx context.Context, pType string, id string, params *PutEntityGrantParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutEntityGrantRequestWithBody(c.Server, pType, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutEntityGrant Grant a permission on an entity
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /_electric/entities/{type}/{id}/grants (the `PutEntityGrant` operationId).
+func (c *Client) PutEntityGrant(ctx context.Context, pType string, id string, params *PutEntityGrantParams, body PutEntityGrantJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutEntityGrantRequest(c.Server, pType, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteEntityGrant Take a grant back
+//
+// Corresponds with DELETE /_electric/entities/{type}/{id}/grants/{key} (the `DeleteEntityGrant` operationId).
+func (c *Client) DeleteEntityGrant(ctx context.Context, pType string, id string, key string, params *DeleteEntityGrantParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteEntityGrantRequest(c.Server, pType, id, key, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteInboxMessage Take a message out of an entity's inbox
+//
+// Corresponds with DELETE /_electric/entities/{type}/{id}/inbox/{key} (the `DeleteInboxMessage` operationId).
+func (c *Client) DeleteInboxMessage(ctx context.Context, pType string, id string, key string, params *DeleteInboxMessageParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteInboxMessageRequest(c.Server, pType, id, key, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PatchInboxMessageWithBody Edit a message that waits in an entity's inbox
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /_electric/entities/{type}/{id}/inbox/{key} (the `PatchInboxMessage` operationId).
+func (c *Client) PatchInboxMessageWithBody(ctx context.Context, pType string, id string, key string, params *PatchInboxMessageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPatchInboxMessageRequestWithBody(c.Server, pType, id, key, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PatchInboxMessage Edit a message that waits in an entity's inbox
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /_electric/entities/{type}/{id}/inbox/{key} (the `PatchInboxMessage` operationId).
+func (c *Client) PatchInboxMessage(ctx context.Context, pType string, id string, key string, params *PatchInboxMessageParams, body PatchInboxMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPatchInboxMessageRequest(c.Server, pType, id, key, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeletePgSyncObservation Stop observing a synced table
+//
+// Corresponds with DELETE /_electric/entities/{type}/{id}/pg-sync-observations/{key} (the `DeletePgSyncObservation` operationId).
+func (c *Client) DeletePgSyncObservation(ctx context.Context, pType string, id string, key string, params *DeletePgSyncObservationParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeletePgSyncObservationRequest(c.Server, pType, id, key, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteSchedule Remove a schedule; one that is not there is fine
+//
+// Corresponds with DELETE /_electric/entities/{type}/{id}/schedules/{key} (the `DeleteSchedule` operationId).
+func (c *Client) DeleteSchedule(ctx context.Context, pType string, id string, key string, params *DeleteScheduleParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteScheduleRequest(c.Server, pType, id, key, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutScheduleWithBody Wake an entity by a cron expression, or send a message at a time
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /_electric/entities/{type}/{id}/schedules/{key} (the `PutSchedule` operationId).
+func (c *Client) PutScheduleWithBody(ctx context.Context, pType string, id string, key string, params *PutScheduleParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutScheduleRequestWithBody(c.Server, pType, id, key, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutSchedule Wake an entity by a cron expression, or send a message at a time
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /_electric/entities/{type}/{id}/schedules/{key} (the `PutSchedule` operationId).
+func (c *Client) PutSchedule(ctx context.Context, pType string, id string, key string, params *PutScheduleParams, body PutScheduleJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutScheduleRequest(c.Server, pType, id, key, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -3189,6 +5984,55 @@ func (c *Client) ListEntityWakes(ctx context.Context, pType string, id string, p
 	return c.Client.Do(req)
 }
 
+// UnsubscribeFromWebhookSource Refused: there is no webhook source
+//
+// Corresponds with DELETE /_electric/entities/{type}/{id}/webhook-source-subscriptions/{key} (the `UnsubscribeFromWebhookSource` operationId).
+func (c *Client) UnsubscribeFromWebhookSource(ctx context.Context, pType string, id string, key string, params *UnsubscribeFromWebhookSourceParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUnsubscribeFromWebhookSourceRequest(c.Server, pType, id, key, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SubscribeToWebhookSourceWithBody Refused: there is no webhook source
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /_electric/entities/{type}/{id}/webhook-source-subscriptions/{key} (the `SubscribeToWebhookSource` operationId).
+func (c *Client) SubscribeToWebhookSourceWithBody(ctx context.Context, pType string, id string, key string, params *SubscribeToWebhookSourceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSubscribeToWebhookSourceRequestWithBody(c.Server, pType, id, key, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SubscribeToWebhookSource Refused: there is no webhook source
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /_electric/entities/{type}/{id}/webhook-source-subscriptions/{key} (the `SubscribeToWebhookSource` operationId).
+func (c *Client) SubscribeToWebhookSource(ctx context.Context, pType string, id string, key string, params *SubscribeToWebhookSourceParams, body SubscribeToWebhookSourceJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSubscribeToWebhookSourceRequest(c.Server, pType, id, key, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListEntityTypes The entity types the caller may spawn
 //
 // Corresponds with GET /_electric/entity-types (the `ListEntityTypes` operationId).
@@ -3268,6 +6112,70 @@ func (c *Client) GetEntityType(ctx context.Context, name string, params *GetEnti
 	return c.Client.Do(req)
 }
 
+// ListEntityTypeGrants The grants on an entity type
+//
+// Corresponds with GET /_electric/entity-types/{name}/grants (the `ListEntityTypeGrants` operationId).
+func (c *Client) ListEntityTypeGrants(ctx context.Context, name string, params *ListEntityTypeGrantsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListEntityTypeGrantsRequest(c.Server, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutEntityTypeGrantWithBody Grant a permission on an entity type
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /_electric/entity-types/{name}/grants (the `PutEntityTypeGrant` operationId).
+func (c *Client) PutEntityTypeGrantWithBody(ctx context.Context, name string, params *PutEntityTypeGrantParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutEntityTypeGrantRequestWithBody(c.Server, name, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutEntityTypeGrant Grant a permission on an entity type
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /_electric/entity-types/{name}/grants (the `PutEntityTypeGrant` operationId).
+func (c *Client) PutEntityTypeGrant(ctx context.Context, name string, params *PutEntityTypeGrantParams, body PutEntityTypeGrantJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutEntityTypeGrantRequest(c.Server, name, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteEntityTypeGrant Take a grant on an entity type back
+//
+// Corresponds with DELETE /_electric/entity-types/{name}/grants/{grant} (the `DeleteEntityTypeGrant` operationId).
+func (c *Client) DeleteEntityTypeGrant(ctx context.Context, name string, grant string, params *DeleteEntityTypeGrantParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteEntityTypeGrantRequest(c.Server, name, grant, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // PatchEntityTypeSchemasWithBody Add schemas to an entity type
 //
 // Takes any type of body and a specified content type.
@@ -3302,11 +6210,158 @@ func (c *Client) PatchEntityTypeSchemas(ctx context.Context, name string, params
 	return c.Client.Do(req)
 }
 
+// ListEventSources The same under the name that earlier clients know
+//
+// Corresponds with GET /_electric/event-sources (the `ListEventSources` operationId).
+func (c *Client) ListEventSources(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListEventSourcesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetHealth Whether the server answers
 //
 // Corresponds with GET /_electric/health (the `GetHealth` operationId).
 func (c *Client) GetHealth(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetHealthRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EnsureCronStreamWithBody Make the stream that ticks by a cron expression
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /_electric/observations/cron/ensure-stream (the `EnsureCronStream` operationId).
+func (c *Client) EnsureCronStreamWithBody(ctx context.Context, params *EnsureCronStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEnsureCronStreamRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EnsureCronStream Make the stream that ticks by a cron expression
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /_electric/observations/cron/ensure-stream (the `EnsureCronStream` operationId).
+func (c *Client) EnsureCronStream(ctx context.Context, params *EnsureCronStreamParams, body EnsureCronStreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEnsureCronStreamRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EnsureMembershipStreamWithBody Make the stream of the entities that have certain tags
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /_electric/observations/entities/ensure-stream (the `EnsureMembershipStream` operationId).
+func (c *Client) EnsureMembershipStreamWithBody(ctx context.Context, params *EnsureMembershipStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEnsureMembershipStreamRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EnsureMembershipStream Make the stream of the entities that have certain tags
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /_electric/observations/entities/ensure-stream (the `EnsureMembershipStream` operationId).
+func (c *Client) EnsureMembershipStream(ctx context.Context, params *EnsureMembershipStreamParams, body EnsureMembershipStreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEnsureMembershipStreamRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RegisterPgSyncWithBody Refused: this gateway syncs no other database
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /_electric/pg-sync/register (the `RegisterPgSync` operationId).
+func (c *Client) RegisterPgSyncWithBody(ctx context.Context, params *RegisterPgSyncParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRegisterPgSyncRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RegisterPgSync Refused: this gateway syncs no other database
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /_electric/pg-sync/register (the `RegisterPgSync` operationId).
+func (c *Client) RegisterPgSync(ctx context.Context, params *RegisterPgSyncParams, body RegisterPgSyncJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRegisterPgSyncRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListPlugins How the plugins of this gateway are doing
+//
+// Corresponds with GET /_electric/plugins (the `ListPlugins` operationId).
+func (c *Client) ListPlugins(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListPluginsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetPluginLog The end of what a plugin of this gateway has printed
+//
+// Corresponds with GET /_electric/plugins/{name}/log (the `GetPluginLog` operationId).
+func (c *Client) GetPluginLog(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetPluginLogRequest(c.Server, name)
 	if err != nil {
 		return nil, err
 	}
@@ -3543,6 +6598,55 @@ func (c *Client) CreateService(ctx context.Context, body CreateServiceJSONReques
 	return c.Client.Do(req)
 }
 
+// ListTransports The types of dispatch targets, with the schema of each
+//
+// Corresponds with GET /_electric/transports (the `ListTransports` operationId).
+func (c *Client) ListTransports(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListTransportsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RegisterWakeWithBody Wake an entity by what happens on a source
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /_electric/wake (the `RegisterWake` operationId).
+func (c *Client) RegisterWakeWithBody(ctx context.Context, params *RegisterWakeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRegisterWakeRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RegisterWake Wake an entity by what happens on a source
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /_electric/wake (the `RegisterWake` operationId).
+func (c *Client) RegisterWake(ctx context.Context, params *RegisterWakeParams, body RegisterWakeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRegisterWakeRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // WakeCallbackWithBody Claim a wake, keep its lease, ack, and give it back
 //
 // With wakeId (or neither it nor epoch, under a claim token): claim. With done: ack and release. With acks: ack. Else: heartbeat.
@@ -3571,6 +6675,89 @@ func (c *Client) WakeCallbackWithBody(ctx context.Context, wakeID string, params
 // Corresponds with POST /_electric/wake-callbacks/{wakeId} (the `WakeCallback` operationId).
 func (c *Client) WakeCallback(ctx context.Context, wakeID string, params *WakeCallbackParams, body WakeCallbackJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewWakeCallbackRequest(c.Server, wakeID, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UnregisterWakeWithBody Wake an entity no more by a source, or by what a manifest key asked for
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /_electric/wake/unregister (the `UnregisterWake` operationId).
+func (c *Client) UnregisterWakeWithBody(ctx context.Context, params *UnregisterWakeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUnregisterWakeRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UnregisterWake Wake an entity no more by a source, or by what a manifest key asked for
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /_electric/wake/unregister (the `UnregisterWake` operationId).
+func (c *Client) UnregisterWake(ctx context.Context, params *UnregisterWakeParams, body UnregisterWakeJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUnregisterWakeRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetWake A wake and the attempts to deliver it
+//
+// For the owner of its entity or subscription, and for those who may manage the entity. Of the attempts the last twenty are kept.
+//
+// Corresponds with GET /_electric/wakes/{wakeId} (the `GetWake` operationId).
+func (c *Client) GetWake(ctx context.Context, wakeID string, params *GetWakeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetWakeRequest(c.Server, wakeID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RedeliverWake Deliver an open wake again, now
+//
+// It is the same wake with the same epoch, so its receiver sees the same idempotency key. One that the receiver had refused for good gets its retries back.
+//
+// Corresponds with POST /_electric/wakes/{wakeId}/redeliver (the `RedeliverWake` operationId).
+func (c *Client) RedeliverWake(ctx context.Context, wakeID string, params *RedeliverWakeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRedeliverWakeRequest(c.Server, wakeID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListWebhookSources The webhook sources of this gateway: none
+//
+// Corresponds with GET /_electric/webhook-sources (the `ListWebhookSources` operationId).
+func (c *Client) ListWebhookSources(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListWebhookSourcesRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -3660,6 +6847,857 @@ func (c *Client) CreateStreamWithBody(ctx context.Context, path string, params *
 		return nil, err
 	}
 	return c.Client.Do(req)
+}
+
+// NewGetSigningKeysRequest constructs an http.Request for the GetSigningKeys method
+func NewGetSigningKeysRequest(server string, params *GetSigningKeysParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/__ds/jwks.json")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListSubscriptionsRequest constructs an http.Request for the ListSubscriptions method
+func NewListSubscriptionsRequest(server string, params *ListSubscriptionsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/__ds/subscriptions")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.After != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "after", *params.After, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteSubscriptionRequest constructs an http.Request for the DeleteSubscription method
+func NewDeleteSubscriptionRequest(server string, id string, params *DeleteSubscriptionParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/__ds/subscriptions/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetSubscriptionRequest constructs an http.Request for the GetSubscription method
+func NewGetSubscriptionRequest(server string, id string, params *GetSubscriptionParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/__ds/subscriptions/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutSubscriptionRequest calls the generic PutSubscription builder with application/json body
+func NewPutSubscriptionRequest(server string, id string, params *PutSubscriptionParams, body PutSubscriptionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutSubscriptionRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewPutSubscriptionRequestWithBody constructs an http.Request for the PutSubscription method, with any body, and a specified content type
+func NewPutSubscriptionRequestWithBody(server string, id string, params *PutSubscriptionParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/__ds/subscriptions/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewAckSubscriptionRequest calls the generic AckSubscription builder with application/json body
+func NewAckSubscriptionRequest(server string, id string, params *AckSubscriptionParams, body AckSubscriptionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAckSubscriptionRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewAckSubscriptionRequestWithBody constructs an http.Request for the AckSubscription method, with any body, and a specified content type
+func NewAckSubscriptionRequestWithBody(server string, id string, params *AckSubscriptionParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/__ds/subscriptions/%s/ack", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewSubscriptionCallbackRequest calls the generic SubscriptionCallback builder with application/json body
+func NewSubscriptionCallbackRequest(server string, id string, params *SubscriptionCallbackParams, body SubscriptionCallbackJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSubscriptionCallbackRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewSubscriptionCallbackRequestWithBody constructs an http.Request for the SubscriptionCallback method, with any body, and a specified content type
+func NewSubscriptionCallbackRequestWithBody(server string, id string, params *SubscriptionCallbackParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/__ds/subscriptions/%s/callback", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewClaimSubscriptionRequest calls the generic ClaimSubscription builder with application/json body
+func NewClaimSubscriptionRequest(server string, id string, params *ClaimSubscriptionParams, body ClaimSubscriptionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewClaimSubscriptionRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewClaimSubscriptionRequestWithBody constructs an http.Request for the ClaimSubscription method, with any body, and a specified content type
+func NewClaimSubscriptionRequestWithBody(server string, id string, params *ClaimSubscriptionParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/__ds/subscriptions/%s/claim", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewReleaseSubscriptionRequest calls the generic ReleaseSubscription builder with application/json body
+func NewReleaseSubscriptionRequest(server string, id string, params *ReleaseSubscriptionParams, body ReleaseSubscriptionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewReleaseSubscriptionRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewReleaseSubscriptionRequestWithBody constructs an http.Request for the ReleaseSubscription method, with any body, and a specified content type
+func NewReleaseSubscriptionRequestWithBody(server string, id string, params *ReleaseSubscriptionParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/__ds/subscriptions/%s/release", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewAddSubscriptionStreamsRequest calls the generic AddSubscriptionStreams builder with application/json body
+func NewAddSubscriptionStreamsRequest(server string, id string, params *AddSubscriptionStreamsParams, body AddSubscriptionStreamsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewAddSubscriptionStreamsRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewAddSubscriptionStreamsRequestWithBody constructs an http.Request for the AddSubscriptionStreams method, with any body, and a specified content type
+func NewAddSubscriptionStreamsRequestWithBody(server string, id string, params *AddSubscriptionStreamsParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/__ds/subscriptions/%s/streams", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewRemoveSubscriptionStreamRequest constructs an http.Request for the RemoveSubscriptionStream method
+func NewRemoveSubscriptionStreamRequest(server string, id string, path string, params *RemoveSubscriptionStreamParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "path", path, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/__ds/subscriptions/%s/streams/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListSubscriptionWakesRequest constructs an http.Request for the ListSubscriptionWakes method
+func NewListSubscriptionWakesRequest(server string, id string, params *ListSubscriptionWakesParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/__ds/subscriptions/%s/wakes", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Before != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "before", *params.Before, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
 }
 
 // NewGetConsumerRequest constructs an http.Request for the GetConsumer method
@@ -4079,6 +8117,323 @@ func NewReleaseConsumerRequestWithBody(server string, id string, params *Release
 	return req, nil
 }
 
+// NewReadShapeRequest constructs an http.Request for the ReadShape method
+func NewReadShapeRequest(server string, params *ReadShapeParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/electric/v1/shape")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "table", params.Table, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Where != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "where", *params.Where, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Params != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "params", *params.Params, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Columns != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "columns", *params.Columns, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Replica != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "replica", *params.Replica, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Log != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "log", *params.Log, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Offset != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", *params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Handle != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "handle", *params.Handle, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Live != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "live", *params.Live, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.LiveSse != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "live_sse", *params.LiveSse, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewReadShapeSubsetRequest calls the generic ReadShapeSubset builder with application/json body
+func NewReadShapeSubsetRequest(server string, params *ReadShapeSubsetParams, body ReadShapeSubsetJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewReadShapeSubsetRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewReadShapeSubsetRequestWithBody constructs an http.Request for the ReadShapeSubset method, with any body, and a specified content type
+func NewReadShapeSubsetRequestWithBody(server string, params *ReadShapeSubsetParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/electric/v1/shape")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "table", params.Table, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Where != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "where", *params.Where, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Params != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "params", *params.Params, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Columns != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "columns", *params.Columns, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Replica != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "replica", *params.Replica, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Log != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "log", *params.Log, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewListEntitiesRequest constructs an http.Request for the ListEntities method
 func NewListEntitiesRequest(server string, params *ListEntitiesParams) (*http.Request, error) {
 	var err error
@@ -4490,6 +8845,226 @@ func NewSpawnEntityRequestWithBody(server string, pType string, id string, param
 	return req, nil
 }
 
+// NewPutAttachmentRequestWithBody constructs an http.Request for the PutAttachment method, with any body, and a specified content type
+func NewPutAttachmentRequestWithBody(server string, pType string, id string, params *PutAttachmentParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entities/%s/%s/attachments", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewDeleteAttachmentRequest constructs an http.Request for the DeleteAttachment method
+func NewDeleteAttachmentRequest(server string, pType string, id string, key string, params *DeleteAttachmentParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "key", key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entities/%s/%s/attachments/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetAttachmentRequest constructs an http.Request for the GetAttachment method
+func NewGetAttachmentRequest(server string, pType string, id string, key string, params *GetAttachmentParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "key", key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entities/%s/%s/attachments/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListEntityClaimsRequest constructs an http.Request for the ListEntityClaims method
 func NewListEntityClaimsRequest(server string, pType string, id string, params *ListEntityClaimsParams) (*http.Request, error) {
 	var err error
@@ -4578,6 +9153,94 @@ func NewListEntityClaimsRequest(server string, pType string, id string, params *
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewWriteCollectionRequest calls the generic WriteCollection builder with application/json body
+func NewWriteCollectionRequest(server string, pType string, id string, key string, params *WriteCollectionParams, body WriteCollectionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewWriteCollectionRequestWithBody(server, pType, id, key, params, "application/json", bodyReader)
+}
+
+// NewWriteCollectionRequestWithBody constructs an http.Request for the WriteCollection method, with any body, and a specified content type
+func NewWriteCollectionRequestWithBody(server string, pType string, id string, key string, params *WriteCollectionParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "key", key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entities/%s/%s/collections/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -4714,6 +9377,875 @@ func NewGetEntityDisplayRequest(server string, pType string, id string, params *
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewUnsubscribeFromEventSourceRequest constructs an http.Request for the UnsubscribeFromEventSource method
+func NewUnsubscribeFromEventSourceRequest(server string, pType string, id string, key string, params *UnsubscribeFromEventSourceParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "key", key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entities/%s/%s/event-source-subscriptions/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewSubscribeToEventSourceRequest calls the generic SubscribeToEventSource builder with application/json body
+func NewSubscribeToEventSourceRequest(server string, pType string, id string, key string, params *SubscribeToEventSourceParams, body SubscribeToEventSourceJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSubscribeToEventSourceRequestWithBody(server, pType, id, key, params, "application/json", bodyReader)
+}
+
+// NewSubscribeToEventSourceRequestWithBody constructs an http.Request for the SubscribeToEventSource method, with any body, and a specified content type
+func NewSubscribeToEventSourceRequestWithBody(server string, pType string, id string, key string, params *SubscribeToEventSourceParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "key", key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entities/%s/%s/event-source-subscriptions/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewForkEntityRequest calls the generic ForkEntity builder with application/json body
+func NewForkEntityRequest(server string, pType string, id string, params *ForkEntityParams, body ForkEntityJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewForkEntityRequestWithBody(server, pType, id, params, "application/json", bodyReader)
+}
+
+// NewForkEntityRequestWithBody constructs an http.Request for the ForkEntity method, with any body, and a specified content type
+func NewForkEntityRequestWithBody(server string, pType string, id string, params *ForkEntityParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entities/%s/%s/fork", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListEntityGrantsRequest constructs an http.Request for the ListEntityGrants method
+func NewListEntityGrantsRequest(server string, pType string, id string, params *ListEntityGrantsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entities/%s/%s/grants", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutEntityGrantRequest calls the generic PutEntityGrant builder with application/json body
+func NewPutEntityGrantRequest(server string, pType string, id string, params *PutEntityGrantParams, body PutEntityGrantJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutEntityGrantRequestWithBody(server, pType, id, params, "application/json", bodyReader)
+}
+
+// NewPutEntityGrantRequestWithBody constructs an http.Request for the PutEntityGrant method, with any body, and a specified content type
+func NewPutEntityGrantRequestWithBody(server string, pType string, id string, params *PutEntityGrantParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entities/%s/%s/grants", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewDeleteEntityGrantRequest constructs an http.Request for the DeleteEntityGrant method
+func NewDeleteEntityGrantRequest(server string, pType string, id string, key string, params *DeleteEntityGrantParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "key", key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entities/%s/%s/grants/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteInboxMessageRequest constructs an http.Request for the DeleteInboxMessage method
+func NewDeleteInboxMessageRequest(server string, pType string, id string, key string, params *DeleteInboxMessageParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "key", key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entities/%s/%s/inbox/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPatchInboxMessageRequest calls the generic PatchInboxMessage builder with application/json body
+func NewPatchInboxMessageRequest(server string, pType string, id string, key string, params *PatchInboxMessageParams, body PatchInboxMessageJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPatchInboxMessageRequestWithBody(server, pType, id, key, params, "application/json", bodyReader)
+}
+
+// NewPatchInboxMessageRequestWithBody constructs an http.Request for the PatchInboxMessage method, with any body, and a specified content type
+func NewPatchInboxMessageRequestWithBody(server string, pType string, id string, key string, params *PatchInboxMessageParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "key", key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entities/%s/%s/inbox/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewDeletePgSyncObservationRequest constructs an http.Request for the DeletePgSyncObservation method
+func NewDeletePgSyncObservationRequest(server string, pType string, id string, key string, params *DeletePgSyncObservationParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "key", key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entities/%s/%s/pg-sync-observations/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteScheduleRequest constructs an http.Request for the DeleteSchedule method
+func NewDeleteScheduleRequest(server string, pType string, id string, key string, params *DeleteScheduleParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "key", key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entities/%s/%s/schedules/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutScheduleRequest calls the generic PutSchedule builder with application/json body
+func NewPutScheduleRequest(server string, pType string, id string, key string, params *PutScheduleParams, body PutScheduleJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutScheduleRequestWithBody(server, pType, id, key, params, "application/json", bodyReader)
+}
+
+// NewPutScheduleRequestWithBody constructs an http.Request for the PutSchedule method, with any body, and a specified content type
+func NewPutScheduleRequestWithBody(server string, pType string, id string, key string, params *PutScheduleParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "key", key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entities/%s/%s/schedules/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -5150,6 +10682,169 @@ func NewListEntityWakesRequest(server string, pType string, id string, params *L
 	return req, nil
 }
 
+// NewUnsubscribeFromWebhookSourceRequest constructs an http.Request for the UnsubscribeFromWebhookSource method
+func NewUnsubscribeFromWebhookSourceRequest(server string, pType string, id string, key string, params *UnsubscribeFromWebhookSourceParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "key", key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entities/%s/%s/webhook-source-subscriptions/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewSubscribeToWebhookSourceRequest calls the generic SubscribeToWebhookSource builder with application/json body
+func NewSubscribeToWebhookSourceRequest(server string, pType string, id string, key string, params *SubscribeToWebhookSourceParams, body SubscribeToWebhookSourceJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSubscribeToWebhookSourceRequestWithBody(server, pType, id, key, params, "application/json", bodyReader)
+}
+
+// NewSubscribeToWebhookSourceRequestWithBody constructs an http.Request for the SubscribeToWebhookSource method, with any body, and a specified content type
+func NewSubscribeToWebhookSourceRequestWithBody(server string, pType string, id string, key string, params *SubscribeToWebhookSourceParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "key", key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entities/%s/%s/webhook-source-subscriptions/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewListEntityTypesRequest constructs an http.Request for the ListEntityTypes method
 func NewListEntityTypesRequest(server string, params *ListEntityTypesParams) (*http.Request, error) {
 	var err error
@@ -5393,6 +11088,209 @@ func NewGetEntityTypeRequest(server string, name string, params *GetEntityTypePa
 	return req, nil
 }
 
+// NewListEntityTypeGrantsRequest constructs an http.Request for the ListEntityTypeGrants method
+func NewListEntityTypeGrantsRequest(server string, name string, params *ListEntityTypeGrantsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entity-types/%s/grants", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutEntityTypeGrantRequest calls the generic PutEntityTypeGrant builder with application/json body
+func NewPutEntityTypeGrantRequest(server string, name string, params *PutEntityTypeGrantParams, body PutEntityTypeGrantJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutEntityTypeGrantRequestWithBody(server, name, params, "application/json", bodyReader)
+}
+
+// NewPutEntityTypeGrantRequestWithBody constructs an http.Request for the PutEntityTypeGrant method, with any body, and a specified content type
+func NewPutEntityTypeGrantRequestWithBody(server string, name string, params *PutEntityTypeGrantParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entity-types/%s/grants", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewDeleteEntityTypeGrantRequest constructs an http.Request for the DeleteEntityTypeGrant method
+func NewDeleteEntityTypeGrantRequest(server string, name string, grant string, params *DeleteEntityTypeGrantParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "grant", grant, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entity-types/%s/grants/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewPatchEntityTypeSchemasRequest calls the generic PatchEntityTypeSchemas builder with application/json body
 func NewPatchEntityTypeSchemasRequest(server string, name string, params *PatchEntityTypeSchemasParams, body PatchEntityTypeSchemasJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -5467,6 +11365,33 @@ func NewPatchEntityTypeSchemasRequestWithBody(server string, name string, params
 	return req, nil
 }
 
+// NewListEventSourcesRequest constructs an http.Request for the ListEventSources method
+func NewListEventSourcesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/event-sources")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetHealthRequest constructs an http.Request for the GetHealth method
 func NewGetHealthRequest(server string) (*http.Request, error) {
 	var err error
@@ -5477,6 +11402,268 @@ func NewGetHealthRequest(server string) (*http.Request, error) {
 	}
 
 	operationPath := fmt.Sprintf("/_electric/health")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewEnsureCronStreamRequest calls the generic EnsureCronStream builder with application/json body
+func NewEnsureCronStreamRequest(server string, params *EnsureCronStreamParams, body EnsureCronStreamJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewEnsureCronStreamRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewEnsureCronStreamRequestWithBody constructs an http.Request for the EnsureCronStream method, with any body, and a specified content type
+func NewEnsureCronStreamRequestWithBody(server string, params *EnsureCronStreamParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/observations/cron/ensure-stream")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewEnsureMembershipStreamRequest calls the generic EnsureMembershipStream builder with application/json body
+func NewEnsureMembershipStreamRequest(server string, params *EnsureMembershipStreamParams, body EnsureMembershipStreamJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewEnsureMembershipStreamRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewEnsureMembershipStreamRequestWithBody constructs an http.Request for the EnsureMembershipStream method, with any body, and a specified content type
+func NewEnsureMembershipStreamRequestWithBody(server string, params *EnsureMembershipStreamParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/observations/entities/ensure-stream")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewRegisterPgSyncRequest calls the generic RegisterPgSync builder with application/json body
+func NewRegisterPgSyncRequest(server string, params *RegisterPgSyncParams, body RegisterPgSyncJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRegisterPgSyncRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewRegisterPgSyncRequestWithBody constructs an http.Request for the RegisterPgSync method, with any body, and a specified content type
+func NewRegisterPgSyncRequestWithBody(server string, params *RegisterPgSyncParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/pg-sync/register")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListPluginsRequest constructs an http.Request for the ListPlugins method
+func NewListPluginsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/plugins")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetPluginLogRequest constructs an http.Request for the GetPluginLog method
+func NewGetPluginLogRequest(server string, name string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/plugins/%s/log", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -6110,6 +12297,100 @@ func NewCreateServiceRequestWithBody(server string, contentType string, body io.
 	return req, nil
 }
 
+// NewListTransportsRequest constructs an http.Request for the ListTransports method
+func NewListTransportsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/transports")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRegisterWakeRequest calls the generic RegisterWake builder with application/json body
+func NewRegisterWakeRequest(server string, params *RegisterWakeParams, body RegisterWakeJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRegisterWakeRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewRegisterWakeRequestWithBody constructs an http.Request for the RegisterWake method, with any body, and a specified content type
+func NewRegisterWakeRequestWithBody(server string, params *RegisterWakeParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/wake")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewWakeCallbackRequest calls the generic WakeCallback builder with application/json body
 func NewWakeCallbackRequest(server string, wakeID string, params *WakeCallbackParams, body WakeCallbackJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -6194,6 +12475,222 @@ func NewWakeCallbackRequestWithBody(server string, wakeID string, params *WakeCa
 			req.Header.Set("Electric-Claim-Token", headerParam0)
 		}
 
+	}
+
+	return req, nil
+}
+
+// NewUnregisterWakeRequest calls the generic UnregisterWake builder with application/json body
+func NewUnregisterWakeRequest(server string, params *UnregisterWakeParams, body UnregisterWakeJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUnregisterWakeRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewUnregisterWakeRequestWithBody constructs an http.Request for the UnregisterWake method, with any body, and a specified content type
+func NewUnregisterWakeRequestWithBody(server string, params *UnregisterWakeParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/wake/unregister")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetWakeRequest constructs an http.Request for the GetWake method
+func NewGetWakeRequest(server string, wakeID string, params *GetWakeParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "wakeId", wakeID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/wakes/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRedeliverWakeRequest constructs an http.Request for the RedeliverWake method
+func NewRedeliverWakeRequest(server string, wakeID string, params *RedeliverWakeParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "wakeId", wakeID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/wakes/%s/redeliver", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListWebhookSourcesRequest constructs an http.Request for the ListWebhookSources method
+func NewListWebhookSourcesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/webhook-sources")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
 	}
 
 	return req, nil
@@ -6743,6 +13240,132 @@ func WithBaseURL(baseURL string) ClientOption {
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
 
+	// GetSigningKeysWithResponse The keys that deliveries are signed with
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /__ds/jwks.json (the `GetSigningKeys` operationId).
+	GetSigningKeysWithResponse(ctx context.Context, params *GetSigningKeysParams, reqEditors ...RequestEditorFn) (*GetSigningKeysResponse, error)
+
+	// ListSubscriptionsWithResponse Your subscriptions, by id
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /__ds/subscriptions (the `ListSubscriptions` operationId).
+	ListSubscriptionsWithResponse(ctx context.Context, params *ListSubscriptionsParams, reqEditors ...RequestEditorFn) (*ListSubscriptionsResponse, error)
+
+	// DeleteSubscriptionWithResponse Delete a subscription
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /__ds/subscriptions/{id} (the `DeleteSubscription` operationId).
+	DeleteSubscriptionWithResponse(ctx context.Context, id string, params *DeleteSubscriptionParams, reqEditors ...RequestEditorFn) (*DeleteSubscriptionResponse, error)
+
+	// GetSubscriptionWithResponse A subscription, and how far it is
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /__ds/subscriptions/{id} (the `GetSubscription` operationId).
+	GetSubscriptionWithResponse(ctx context.Context, id string, params *GetSubscriptionParams, reqEditors ...RequestEditorFn) (*GetSubscriptionResponse, error)
+
+	// PutSubscriptionWithBodyWithResponse Make a subscription, or confirm it
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /__ds/subscriptions/{id} (the `PutSubscription` operationId).
+	PutSubscriptionWithBodyWithResponse(ctx context.Context, id string, params *PutSubscriptionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutSubscriptionResponse, error)
+
+	// PutSubscriptionWithResponse Make a subscription, or confirm it
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /__ds/subscriptions/{id} (the `PutSubscription` operationId).
+	PutSubscriptionWithResponse(ctx context.Context, id string, params *PutSubscriptionParams, body PutSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutSubscriptionResponse, error)
+
+	// AckSubscriptionWithBodyWithResponse Say how far you are, keep the lease, and with done give it back
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /__ds/subscriptions/{id}/ack (the `AckSubscription` operationId).
+	AckSubscriptionWithBodyWithResponse(ctx context.Context, id string, params *AckSubscriptionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AckSubscriptionResponse, error)
+
+	// AckSubscriptionWithResponse Say how far you are, keep the lease, and with done give it back
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /__ds/subscriptions/{id}/ack (the `AckSubscription` operationId).
+	AckSubscriptionWithResponse(ctx context.Context, id string, params *AckSubscriptionParams, body AckSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*AckSubscriptionResponse, error)
+
+	// SubscriptionCallbackWithBodyWithResponse A webhook's receiver takes the lease, keeps it, acks, and with done gives it back
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /__ds/subscriptions/{id}/callback (the `SubscriptionCallback` operationId).
+	SubscriptionCallbackWithBodyWithResponse(ctx context.Context, id string, params *SubscriptionCallbackParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SubscriptionCallbackResponse, error)
+
+	// SubscriptionCallbackWithResponse A webhook's receiver takes the lease, keeps it, acks, and with done gives it back
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /__ds/subscriptions/{id}/callback (the `SubscriptionCallback` operationId).
+	SubscriptionCallbackWithResponse(ctx context.Context, id string, params *SubscriptionCallbackParams, body SubscriptionCallbackJSONRequestBody, reqEditors ...RequestEditorFn) (*SubscriptionCallbackResponse, error)
+
+	// ClaimSubscriptionWithBodyWithResponse Take the lease of a pull-wake subscription
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /__ds/subscriptions/{id}/claim (the `ClaimSubscription` operationId).
+	ClaimSubscriptionWithBodyWithResponse(ctx context.Context, id string, params *ClaimSubscriptionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ClaimSubscriptionResponse, error)
+
+	// ClaimSubscriptionWithResponse Take the lease of a pull-wake subscription
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /__ds/subscriptions/{id}/claim (the `ClaimSubscription` operationId).
+	ClaimSubscriptionWithResponse(ctx context.Context, id string, params *ClaimSubscriptionParams, body ClaimSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*ClaimSubscriptionResponse, error)
+
+	// ReleaseSubscriptionWithBodyWithResponse Give the lease back
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /__ds/subscriptions/{id}/release (the `ReleaseSubscription` operationId).
+	ReleaseSubscriptionWithBodyWithResponse(ctx context.Context, id string, params *ReleaseSubscriptionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReleaseSubscriptionResponse, error)
+
+	// ReleaseSubscriptionWithResponse Give the lease back
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /__ds/subscriptions/{id}/release (the `ReleaseSubscription` operationId).
+	ReleaseSubscriptionWithResponse(ctx context.Context, id string, params *ReleaseSubscriptionParams, body ReleaseSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*ReleaseSubscriptionResponse, error)
+
+	// AddSubscriptionStreamsWithBodyWithResponse Name more streams
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /__ds/subscriptions/{id}/streams (the `AddSubscriptionStreams` operationId).
+	AddSubscriptionStreamsWithBodyWithResponse(ctx context.Context, id string, params *AddSubscriptionStreamsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AddSubscriptionStreamsResponse, error)
+
+	// AddSubscriptionStreamsWithResponse Name more streams
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /__ds/subscriptions/{id}/streams (the `AddSubscriptionStreams` operationId).
+	AddSubscriptionStreamsWithResponse(ctx context.Context, id string, params *AddSubscriptionStreamsParams, body AddSubscriptionStreamsJSONRequestBody, reqEditors ...RequestEditorFn) (*AddSubscriptionStreamsResponse, error)
+
+	// RemoveSubscriptionStreamWithResponse Take a stream's name back
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /__ds/subscriptions/{id}/streams/{path} (the `RemoveSubscriptionStream` operationId).
+	RemoveSubscriptionStreamWithResponse(ctx context.Context, id string, path string, params *RemoveSubscriptionStreamParams, reqEditors ...RequestEditorFn) (*RemoveSubscriptionStreamResponse, error)
+
+	// ListSubscriptionWakesWithResponse A subscription's wakes, newest first
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /__ds/subscriptions/{id}/wakes (the `ListSubscriptionWakes` operationId).
+	ListSubscriptionWakesWithResponse(ctx context.Context, id string, params *ListSubscriptionWakesParams, reqEditors ...RequestEditorFn) (*ListSubscriptionWakesResponse, error)
+
 	// GetConsumerWithResponse A mutex and its cursor
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -6806,6 +13429,31 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /_electric/consumers/{id}/release (the `ReleaseConsumer` operationId).
 	ReleaseConsumerWithResponse(ctx context.Context, id string, params *ReleaseConsumerParams, body ReleaseConsumerJSONRequestBody, reqEditors ...RequestEditorFn) (*ReleaseConsumerResponse, error)
 
+	// ReadShapeWithResponse A table's rows that the caller may see, and every change of them
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /_electric/electric/v1/shape (the `ReadShape` operationId).
+	ReadShapeWithResponse(ctx context.Context, params *ReadShapeParams, reqEditors ...RequestEditorFn) (*ReadShapeResponse, error)
+
+	// ReadShapeSubsetWithBodyWithResponse Some of a shape's rows, and the snapshot that they are from
+	//
+	// The body may hold where, params, order_by, limit and offset. GET with subset__where and so on does the same.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/electric/v1/shape (the `ReadShapeSubset` operationId).
+	ReadShapeSubsetWithBodyWithResponse(ctx context.Context, params *ReadShapeSubsetParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReadShapeSubsetResponse, error)
+
+	// ReadShapeSubsetWithResponse Some of a shape's rows, and the snapshot that they are from
+	//
+	// The body may hold where, params, order_by, limit and offset. GET with subset__where and so on does the same.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/electric/v1/shape (the `ReadShapeSubset` operationId).
+	ReadShapeSubsetWithResponse(ctx context.Context, params *ReadShapeSubsetParams, body ReadShapeSubsetJSONRequestBody, reqEditors ...RequestEditorFn) (*ReadShapeSubsetResponse, error)
+
 	// ListEntitiesWithResponse Entities the caller may see, newest first
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -6848,12 +13496,47 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /_electric/entities/{type}/{id} (the `SpawnEntity` operationId).
 	SpawnEntityWithResponse(ctx context.Context, pType string, id string, params *SpawnEntityParams, body SpawnEntityJSONRequestBody, reqEditors ...RequestEditorFn) (*SpawnEntityResponse, error)
 
+	// PutAttachmentWithBodyWithResponse Attach a file of at most 25 MiB to an entity
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/entities/{type}/{id}/attachments (the `PutAttachment` operationId).
+	PutAttachmentWithBodyWithResponse(ctx context.Context, pType string, id string, params *PutAttachmentParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutAttachmentResponse, error)
+
+	// DeleteAttachmentWithResponse Remove a file of an entity
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /_electric/entities/{type}/{id}/attachments/{key} (the `DeleteAttachment` operationId).
+	DeleteAttachmentWithResponse(ctx context.Context, pType string, id string, key string, params *DeleteAttachmentParams, reqEditors ...RequestEditorFn) (*DeleteAttachmentResponse, error)
+
+	// GetAttachmentWithResponse A file of an entity
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /_electric/entities/{type}/{id}/attachments/{key} (the `GetAttachment` operationId).
+	GetAttachmentWithResponse(ctx context.Context, pType string, id string, key string, params *GetAttachmentParams, reqEditors ...RequestEditorFn) (*GetAttachmentResponse, error)
+
 	// ListEntityClaimsWithResponse The grants of an entity's mutex, newest first
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /_electric/entities/{type}/{id}/claims (the `ListEntityClaims` operationId).
 	ListEntityClaimsWithResponse(ctx context.Context, pType string, id string, params *ListEntityClaimsParams, reqEditors ...RequestEditorFn) (*ListEntityClaimsResponse, error)
+
+	// WriteCollectionWithBodyWithResponse Write a row of a collection that its entity's type lets others write
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/entities/{type}/{id}/collections/{key} (the `WriteCollection` operationId).
+	WriteCollectionWithBodyWithResponse(ctx context.Context, pType string, id string, key string, params *WriteCollectionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*WriteCollectionResponse, error)
+
+	// WriteCollectionWithResponse Write a row of a collection that its entity's type lets others write
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/entities/{type}/{id}/collections/{key} (the `WriteCollection` operationId).
+	WriteCollectionWithResponse(ctx context.Context, pType string, id string, key string, params *WriteCollectionParams, body WriteCollectionJSONRequestBody, reqEditors ...RequestEditorFn) (*WriteCollectionResponse, error)
 
 	// GetEntityDispatchWithResponse An entity's dispatch state
 	//
@@ -6868,6 +13551,118 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /_electric/entities/{type}/{id}/display (the `GetEntityDisplay` operationId).
 	GetEntityDisplayWithResponse(ctx context.Context, pType string, id string, params *GetEntityDisplayParams, reqEditors ...RequestEditorFn) (*GetEntityDisplayResponse, error)
+
+	// UnsubscribeFromEventSourceWithResponse Refused: there is no webhook source
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /_electric/entities/{type}/{id}/event-source-subscriptions/{key} (the `UnsubscribeFromEventSource` operationId).
+	UnsubscribeFromEventSourceWithResponse(ctx context.Context, pType string, id string, key string, params *UnsubscribeFromEventSourceParams, reqEditors ...RequestEditorFn) (*UnsubscribeFromEventSourceResponse, error)
+
+	// SubscribeToEventSourceWithBodyWithResponse Refused: there is no webhook source
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /_electric/entities/{type}/{id}/event-source-subscriptions/{key} (the `SubscribeToEventSource` operationId).
+	SubscribeToEventSourceWithBodyWithResponse(ctx context.Context, pType string, id string, key string, params *SubscribeToEventSourceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SubscribeToEventSourceResponse, error)
+
+	// SubscribeToEventSourceWithResponse Refused: there is no webhook source
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /_electric/entities/{type}/{id}/event-source-subscriptions/{key} (the `SubscribeToEventSource` operationId).
+	SubscribeToEventSourceWithResponse(ctx context.Context, pType string, id string, key string, params *SubscribeToEventSourceParams, body SubscribeToEventSourceJSONRequestBody, reqEditors ...RequestEditorFn) (*SubscribeToEventSourceResponse, error)
+
+	// ForkEntityWithBodyWithResponse Fork an entity and its descendants: each goes on by itself from where it is
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/entities/{type}/{id}/fork (the `ForkEntity` operationId).
+	ForkEntityWithBodyWithResponse(ctx context.Context, pType string, id string, params *ForkEntityParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ForkEntityResponse, error)
+
+	// ForkEntityWithResponse Fork an entity and its descendants: each goes on by itself from where it is
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/entities/{type}/{id}/fork (the `ForkEntity` operationId).
+	ForkEntityWithResponse(ctx context.Context, pType string, id string, params *ForkEntityParams, body ForkEntityJSONRequestBody, reqEditors ...RequestEditorFn) (*ForkEntityResponse, error)
+
+	// ListEntityGrantsWithResponse The grants on an entity
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /_electric/entities/{type}/{id}/grants (the `ListEntityGrants` operationId).
+	ListEntityGrantsWithResponse(ctx context.Context, pType string, id string, params *ListEntityGrantsParams, reqEditors ...RequestEditorFn) (*ListEntityGrantsResponse, error)
+
+	// PutEntityGrantWithBodyWithResponse Grant a permission on an entity
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/entities/{type}/{id}/grants (the `PutEntityGrant` operationId).
+	PutEntityGrantWithBodyWithResponse(ctx context.Context, pType string, id string, params *PutEntityGrantParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutEntityGrantResponse, error)
+
+	// PutEntityGrantWithResponse Grant a permission on an entity
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/entities/{type}/{id}/grants (the `PutEntityGrant` operationId).
+	PutEntityGrantWithResponse(ctx context.Context, pType string, id string, params *PutEntityGrantParams, body PutEntityGrantJSONRequestBody, reqEditors ...RequestEditorFn) (*PutEntityGrantResponse, error)
+
+	// DeleteEntityGrantWithResponse Take a grant back
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /_electric/entities/{type}/{id}/grants/{key} (the `DeleteEntityGrant` operationId).
+	DeleteEntityGrantWithResponse(ctx context.Context, pType string, id string, key string, params *DeleteEntityGrantParams, reqEditors ...RequestEditorFn) (*DeleteEntityGrantResponse, error)
+
+	// DeleteInboxMessageWithResponse Take a message out of an entity's inbox
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /_electric/entities/{type}/{id}/inbox/{key} (the `DeleteInboxMessage` operationId).
+	DeleteInboxMessageWithResponse(ctx context.Context, pType string, id string, key string, params *DeleteInboxMessageParams, reqEditors ...RequestEditorFn) (*DeleteInboxMessageResponse, error)
+
+	// PatchInboxMessageWithBodyWithResponse Edit a message that waits in an entity's inbox
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /_electric/entities/{type}/{id}/inbox/{key} (the `PatchInboxMessage` operationId).
+	PatchInboxMessageWithBodyWithResponse(ctx context.Context, pType string, id string, key string, params *PatchInboxMessageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PatchInboxMessageResponse, error)
+
+	// PatchInboxMessageWithResponse Edit a message that waits in an entity's inbox
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /_electric/entities/{type}/{id}/inbox/{key} (the `PatchInboxMessage` operationId).
+	PatchInboxMessageWithResponse(ctx context.Context, pType string, id string, key string, params *PatchInboxMessageParams, body PatchInboxMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*PatchInboxMessageResponse, error)
+
+	// DeletePgSyncObservationWithResponse Stop observing a synced table
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /_electric/entities/{type}/{id}/pg-sync-observations/{key} (the `DeletePgSyncObservation` operationId).
+	DeletePgSyncObservationWithResponse(ctx context.Context, pType string, id string, key string, params *DeletePgSyncObservationParams, reqEditors ...RequestEditorFn) (*DeletePgSyncObservationResponse, error)
+
+	// DeleteScheduleWithResponse Remove a schedule; one that is not there is fine
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /_electric/entities/{type}/{id}/schedules/{key} (the `DeleteSchedule` operationId).
+	DeleteScheduleWithResponse(ctx context.Context, pType string, id string, key string, params *DeleteScheduleParams, reqEditors ...RequestEditorFn) (*DeleteScheduleResponse, error)
+
+	// PutScheduleWithBodyWithResponse Wake an entity by a cron expression, or send a message at a time
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /_electric/entities/{type}/{id}/schedules/{key} (the `PutSchedule` operationId).
+	PutScheduleWithBodyWithResponse(ctx context.Context, pType string, id string, key string, params *PutScheduleParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutScheduleResponse, error)
+
+	// PutScheduleWithResponse Wake an entity by a cron expression, or send a message at a time
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /_electric/entities/{type}/{id}/schedules/{key} (the `PutSchedule` operationId).
+	PutScheduleWithResponse(ctx context.Context, pType string, id string, key string, params *PutScheduleParams, body PutScheduleJSONRequestBody, reqEditors ...RequestEditorFn) (*PutScheduleResponse, error)
 
 	// SendToEntityWithBodyWithResponse Send a message to an entity's inbox
 	//
@@ -6925,6 +13720,27 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /_electric/entities/{type}/{id}/wakes (the `ListEntityWakes` operationId).
 	ListEntityWakesWithResponse(ctx context.Context, pType string, id string, params *ListEntityWakesParams, reqEditors ...RequestEditorFn) (*ListEntityWakesResponse, error)
 
+	// UnsubscribeFromWebhookSourceWithResponse Refused: there is no webhook source
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /_electric/entities/{type}/{id}/webhook-source-subscriptions/{key} (the `UnsubscribeFromWebhookSource` operationId).
+	UnsubscribeFromWebhookSourceWithResponse(ctx context.Context, pType string, id string, key string, params *UnsubscribeFromWebhookSourceParams, reqEditors ...RequestEditorFn) (*UnsubscribeFromWebhookSourceResponse, error)
+
+	// SubscribeToWebhookSourceWithBodyWithResponse Refused: there is no webhook source
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /_electric/entities/{type}/{id}/webhook-source-subscriptions/{key} (the `SubscribeToWebhookSource` operationId).
+	SubscribeToWebhookSourceWithBodyWithResponse(ctx context.Context, pType string, id string, key string, params *SubscribeToWebhookSourceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SubscribeToWebhookSourceResponse, error)
+
+	// SubscribeToWebhookSourceWithResponse Refused: there is no webhook source
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /_electric/entities/{type}/{id}/webhook-source-subscriptions/{key} (the `SubscribeToWebhookSource` operationId).
+	SubscribeToWebhookSourceWithResponse(ctx context.Context, pType string, id string, key string, params *SubscribeToWebhookSourceParams, body SubscribeToWebhookSourceJSONRequestBody, reqEditors ...RequestEditorFn) (*SubscribeToWebhookSourceResponse, error)
+
 	// ListEntityTypesWithResponse The entity types the caller may spawn
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -6960,6 +13776,34 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /_electric/entity-types/{name} (the `GetEntityType` operationId).
 	GetEntityTypeWithResponse(ctx context.Context, name string, params *GetEntityTypeParams, reqEditors ...RequestEditorFn) (*GetEntityTypeResponse, error)
 
+	// ListEntityTypeGrantsWithResponse The grants on an entity type
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /_electric/entity-types/{name}/grants (the `ListEntityTypeGrants` operationId).
+	ListEntityTypeGrantsWithResponse(ctx context.Context, name string, params *ListEntityTypeGrantsParams, reqEditors ...RequestEditorFn) (*ListEntityTypeGrantsResponse, error)
+
+	// PutEntityTypeGrantWithBodyWithResponse Grant a permission on an entity type
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/entity-types/{name}/grants (the `PutEntityTypeGrant` operationId).
+	PutEntityTypeGrantWithBodyWithResponse(ctx context.Context, name string, params *PutEntityTypeGrantParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutEntityTypeGrantResponse, error)
+
+	// PutEntityTypeGrantWithResponse Grant a permission on an entity type
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/entity-types/{name}/grants (the `PutEntityTypeGrant` operationId).
+	PutEntityTypeGrantWithResponse(ctx context.Context, name string, params *PutEntityTypeGrantParams, body PutEntityTypeGrantJSONRequestBody, reqEditors ...RequestEditorFn) (*PutEntityTypeGrantResponse, error)
+
+	// DeleteEntityTypeGrantWithResponse Take a grant on an entity type back
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /_electric/entity-types/{name}/grants/{grant} (the `DeleteEntityTypeGrant` operationId).
+	DeleteEntityTypeGrantWithResponse(ctx context.Context, name string, grant string, params *DeleteEntityTypeGrantParams, reqEditors ...RequestEditorFn) (*DeleteEntityTypeGrantResponse, error)
+
 	// PatchEntityTypeSchemasWithBodyWithResponse Add schemas to an entity type
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -6974,12 +13818,75 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /_electric/entity-types/{name}/schemas (the `PatchEntityTypeSchemas` operationId).
 	PatchEntityTypeSchemasWithResponse(ctx context.Context, name string, params *PatchEntityTypeSchemasParams, body PatchEntityTypeSchemasJSONRequestBody, reqEditors ...RequestEditorFn) (*PatchEntityTypeSchemasResponse, error)
 
+	// ListEventSourcesWithResponse The same under the name that earlier clients know
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /_electric/event-sources (the `ListEventSources` operationId).
+	ListEventSourcesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListEventSourcesResponse, error)
+
 	// GetHealthWithResponse Whether the server answers
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /_electric/health (the `GetHealth` operationId).
 	GetHealthWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetHealthResponse, error)
+
+	// EnsureCronStreamWithBodyWithResponse Make the stream that ticks by a cron expression
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/observations/cron/ensure-stream (the `EnsureCronStream` operationId).
+	EnsureCronStreamWithBodyWithResponse(ctx context.Context, params *EnsureCronStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*EnsureCronStreamResponse, error)
+
+	// EnsureCronStreamWithResponse Make the stream that ticks by a cron expression
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/observations/cron/ensure-stream (the `EnsureCronStream` operationId).
+	EnsureCronStreamWithResponse(ctx context.Context, params *EnsureCronStreamParams, body EnsureCronStreamJSONRequestBody, reqEditors ...RequestEditorFn) (*EnsureCronStreamResponse, error)
+
+	// EnsureMembershipStreamWithBodyWithResponse Make the stream of the entities that have certain tags
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/observations/entities/ensure-stream (the `EnsureMembershipStream` operationId).
+	EnsureMembershipStreamWithBodyWithResponse(ctx context.Context, params *EnsureMembershipStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*EnsureMembershipStreamResponse, error)
+
+	// EnsureMembershipStreamWithResponse Make the stream of the entities that have certain tags
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/observations/entities/ensure-stream (the `EnsureMembershipStream` operationId).
+	EnsureMembershipStreamWithResponse(ctx context.Context, params *EnsureMembershipStreamParams, body EnsureMembershipStreamJSONRequestBody, reqEditors ...RequestEditorFn) (*EnsureMembershipStreamResponse, error)
+
+	// RegisterPgSyncWithBodyWithResponse Refused: this gateway syncs no other database
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/pg-sync/register (the `RegisterPgSync` operationId).
+	RegisterPgSyncWithBodyWithResponse(ctx context.Context, params *RegisterPgSyncParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RegisterPgSyncResponse, error)
+
+	// RegisterPgSyncWithResponse Refused: this gateway syncs no other database
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/pg-sync/register (the `RegisterPgSync` operationId).
+	RegisterPgSyncWithResponse(ctx context.Context, params *RegisterPgSyncParams, body RegisterPgSyncJSONRequestBody, reqEditors ...RequestEditorFn) (*RegisterPgSyncResponse, error)
+
+	// ListPluginsWithResponse How the plugins of this gateway are doing
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /_electric/plugins (the `ListPlugins` operationId).
+	ListPluginsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListPluginsResponse, error)
+
+	// GetPluginLogWithResponse The end of what a plugin of this gateway has printed
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /_electric/plugins/{name}/log (the `GetPluginLog` operationId).
+	GetPluginLogWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*GetPluginLogResponse, error)
 
 	// ListRunnersWithResponse The caller's runners
 	//
@@ -7079,6 +13986,27 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /_electric/services (the `CreateService` operationId).
 	CreateServiceWithResponse(ctx context.Context, body CreateServiceJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateServiceResponse, error)
 
+	// ListTransportsWithResponse The types of dispatch targets, with the schema of each
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /_electric/transports (the `ListTransports` operationId).
+	ListTransportsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListTransportsResponse, error)
+
+	// RegisterWakeWithBodyWithResponse Wake an entity by what happens on a source
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/wake (the `RegisterWake` operationId).
+	RegisterWakeWithBodyWithResponse(ctx context.Context, params *RegisterWakeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RegisterWakeResponse, error)
+
+	// RegisterWakeWithResponse Wake an entity by what happens on a source
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/wake (the `RegisterWake` operationId).
+	RegisterWakeWithResponse(ctx context.Context, params *RegisterWakeParams, body RegisterWakeJSONRequestBody, reqEditors ...RequestEditorFn) (*RegisterWakeResponse, error)
+
 	// WakeCallbackWithBodyWithResponse Claim a wake, keep its lease, ack, and give it back
 	//
 	// With wakeId (or neither it nor epoch, under a claim token): claim. With done: ack and release. With acks: ack. Else: heartbeat.
@@ -7096,6 +14024,45 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /_electric/wake-callbacks/{wakeId} (the `WakeCallback` operationId).
 	WakeCallbackWithResponse(ctx context.Context, wakeID string, params *WakeCallbackParams, body WakeCallbackJSONRequestBody, reqEditors ...RequestEditorFn) (*WakeCallbackResponse, error)
+
+	// UnregisterWakeWithBodyWithResponse Wake an entity no more by a source, or by what a manifest key asked for
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/wake/unregister (the `UnregisterWake` operationId).
+	UnregisterWakeWithBodyWithResponse(ctx context.Context, params *UnregisterWakeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UnregisterWakeResponse, error)
+
+	// UnregisterWakeWithResponse Wake an entity no more by a source, or by what a manifest key asked for
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/wake/unregister (the `UnregisterWake` operationId).
+	UnregisterWakeWithResponse(ctx context.Context, params *UnregisterWakeParams, body UnregisterWakeJSONRequestBody, reqEditors ...RequestEditorFn) (*UnregisterWakeResponse, error)
+
+	// GetWakeWithResponse A wake and the attempts to deliver it
+	//
+	// For the owner of its entity or subscription, and for those who may manage the entity. Of the attempts the last twenty are kept.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /_electric/wakes/{wakeId} (the `GetWake` operationId).
+	GetWakeWithResponse(ctx context.Context, wakeID string, params *GetWakeParams, reqEditors ...RequestEditorFn) (*GetWakeResponse, error)
+
+	// RedeliverWakeWithResponse Deliver an open wake again, now
+	//
+	// It is the same wake with the same epoch, so its receiver sees the same idempotency key. One that the receiver had refused for good gets its retries back.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/wakes/{wakeId}/redeliver (the `RedeliverWake` operationId).
+	RedeliverWakeWithResponse(ctx context.Context, wakeID string, params *RedeliverWakeParams, reqEditors ...RequestEditorFn) (*RedeliverWakeResponse, error)
+
+	// ListWebhookSourcesWithResponse The webhook sources of this gateway: none
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /_electric/webhook-sources (the `ListWebhookSources` operationId).
+	ListWebhookSourcesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListWebhookSourcesResponse, error)
 
 	// DeleteStreamWithResponse Delete a stream
 	//
@@ -7133,6 +14100,561 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PUT /v1/stream/{path} (the `CreateStream` operationId).
 	CreateStreamWithBodyWithResponse(ctx context.Context, path string, params *CreateStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateStreamResponse, error)
+}
+
+type GetSigningKeysResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationJwkSetJSON200 the response for an HTTP 200 `application/jwk-set+json` response
+	ApplicationJwkSetJSON200 *SigningKeys
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationJwkSetJSON200 returns the response for an HTTP 200 `application/jwk-set+json` response
+func (r GetSigningKeysResponse) GetApplicationJwkSetJSON200() *SigningKeys {
+	return r.ApplicationJwkSetJSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetSigningKeysResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetSigningKeysResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSigningKeysResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSigningKeysResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetSigningKeysResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListSubscriptionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SubscriptionList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListSubscriptionsResponse) GetJSON200() *SubscriptionList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListSubscriptionsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListSubscriptionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSubscriptionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSubscriptionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListSubscriptionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteSubscriptionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteSubscriptionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteSubscriptionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteSubscriptionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteSubscriptionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteSubscriptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetSubscriptionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SubscriptionInfo
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetSubscriptionResponse) GetJSON200() *SubscriptionInfo {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetSubscriptionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetSubscriptionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSubscriptionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSubscriptionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetSubscriptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutSubscriptionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SubscriptionInfo
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *SubscriptionInfo
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutSubscriptionResponse) GetJSON200() *SubscriptionInfo {
+	return r.JSON200
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r PutSubscriptionResponse) GetJSON201() *SubscriptionInfo {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutSubscriptionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutSubscriptionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutSubscriptionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutSubscriptionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutSubscriptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type AckSubscriptionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SubscriptionTurned
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r AckSubscriptionResponse) GetJSON200() *SubscriptionTurned {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r AckSubscriptionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r AckSubscriptionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r AckSubscriptionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AckSubscriptionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r AckSubscriptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SubscriptionCallbackResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SubscriptionTurned
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SubscriptionCallbackResponse) GetJSON200() *SubscriptionTurned {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r SubscriptionCallbackResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SubscriptionCallbackResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SubscriptionCallbackResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SubscriptionCallbackResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SubscriptionCallbackResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ClaimSubscriptionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SubscriptionClaimed
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ClaimSubscriptionResponse) GetJSON200() *SubscriptionClaimed {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ClaimSubscriptionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ClaimSubscriptionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ClaimSubscriptionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ClaimSubscriptionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ClaimSubscriptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ReleaseSubscriptionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReleaseSubscriptionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReleaseSubscriptionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReleaseSubscriptionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReleaseSubscriptionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReleaseSubscriptionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type AddSubscriptionStreamsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r AddSubscriptionStreamsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r AddSubscriptionStreamsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r AddSubscriptionStreamsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r AddSubscriptionStreamsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r AddSubscriptionStreamsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RemoveSubscriptionStreamResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RemoveSubscriptionStreamResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RemoveSubscriptionStreamResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RemoveSubscriptionStreamResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RemoveSubscriptionStreamResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RemoveSubscriptionStreamResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListSubscriptionWakesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SubscriptionWakes
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListSubscriptionWakesResponse) GetJSON200() *SubscriptionWakes {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListSubscriptionWakesResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListSubscriptionWakesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSubscriptionWakesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSubscriptionWakesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListSubscriptionWakesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
 }
 
 type GetConsumerResponse struct {
@@ -7369,6 +14891,124 @@ func (r ReleaseConsumerResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ReleaseConsumerResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ReadShapeResponse200Headers the declared response headers of an HTTP 200 response for ReadShape
+type ReadShapeResponse200Headers struct {
+	ElectricCursor   *string
+	ElectricHandle   *string
+	ElectricOffset   *string
+	ElectricSchema   *string
+	ElectricUpToDate *string
+}
+
+type ReadShapeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *interface{}
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ReadShapeResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReadShapeResponse) GetJSON200() *interface{} {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReadShapeResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReadShapeResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReadShapeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReadShapeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReadShapeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+// ReadShapeSubsetResponse200Headers the declared response headers of an HTTP 200 response for ReadShapeSubset
+type ReadShapeSubsetResponse200Headers struct {
+	ElectricCursor   *string
+	ElectricHandle   *string
+	ElectricOffset   *string
+	ElectricSchema   *string
+	ElectricUpToDate *string
+}
+
+type ReadShapeSubsetResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *interface{}
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+	// Headers200 the parsed response headers for an HTTP 200 response
+	Headers200 *ReadShapeSubsetResponse200Headers
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ReadShapeSubsetResponse) GetJSON200() *interface{} {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ReadShapeSubsetResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ReadShapeSubsetResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ReadShapeSubsetResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ReadShapeSubsetResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ReadShapeSubsetResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -7615,6 +15255,149 @@ func (r SpawnEntityResponse) ContentType() string {
 	return ""
 }
 
+type PutAttachmentResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *struct {
+		Attachment Attachment         `json:"attachment"`
+		Txid       openapi_types.UUID `json:"txid"`
+	}
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r PutAttachmentResponse) GetJSON201() *struct {
+	Attachment Attachment         `json:"attachment"`
+	Txid       openapi_types.UUID `json:"txid"`
+} {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutAttachmentResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutAttachmentResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutAttachmentResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutAttachmentResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutAttachmentResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteAttachmentResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RowTxid
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteAttachmentResponse) GetJSON200() *RowTxid {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteAttachmentResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteAttachmentResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteAttachmentResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteAttachmentResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteAttachmentResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetAttachmentResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetAttachmentResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetAttachmentResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetAttachmentResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetAttachmentResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetAttachmentResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListEntityClaimsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -7657,6 +15440,54 @@ func (r ListEntityClaimsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListEntityClaimsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type WriteCollectionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *CollectionResult
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r WriteCollectionResponse) GetJSON200() *CollectionResult {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r WriteCollectionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r WriteCollectionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r WriteCollectionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r WriteCollectionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r WriteCollectionResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -7753,6 +15584,513 @@ func (r GetEntityDisplayResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetEntityDisplayResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type UnsubscribeFromEventSourceResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r UnsubscribeFromEventSourceResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r UnsubscribeFromEventSourceResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r UnsubscribeFromEventSourceResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UnsubscribeFromEventSourceResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UnsubscribeFromEventSourceResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SubscribeToEventSourceResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r SubscribeToEventSourceResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SubscribeToEventSourceResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SubscribeToEventSourceResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SubscribeToEventSourceResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SubscribeToEventSourceResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ForkEntityResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *ForkResult
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r ForkEntityResponse) GetJSON201() *ForkResult {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ForkEntityResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ForkEntityResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ForkEntityResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ForkEntityResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ForkEntityResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListEntityGrantsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *GrantList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListEntityGrantsResponse) GetJSON200() *GrantList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListEntityGrantsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListEntityGrantsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListEntityGrantsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListEntityGrantsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListEntityGrantsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutEntityGrantResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Grant
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r PutEntityGrantResponse) GetJSON201() *Grant {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutEntityGrantResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutEntityGrantResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutEntityGrantResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutEntityGrantResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutEntityGrantResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteEntityGrantResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteEntityGrantResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteEntityGrantResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteEntityGrantResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteEntityGrantResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteEntityGrantResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteInboxMessageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RowTxid
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteInboxMessageResponse) GetJSON200() *RowTxid {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteInboxMessageResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteInboxMessageResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteInboxMessageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteInboxMessageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteInboxMessageResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PatchInboxMessageResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RowTxid
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PatchInboxMessageResponse) GetJSON200() *RowTxid {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PatchInboxMessageResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PatchInboxMessageResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PatchInboxMessageResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PatchInboxMessageResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PatchInboxMessageResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeletePgSyncObservationResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RowTxid
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeletePgSyncObservationResponse) GetJSON200() *RowTxid {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeletePgSyncObservationResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeletePgSyncObservationResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeletePgSyncObservationResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeletePgSyncObservationResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeletePgSyncObservationResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteScheduleResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RowTxid
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteScheduleResponse) GetJSON200() *RowTxid {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteScheduleResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteScheduleResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteScheduleResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteScheduleResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteScheduleResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutScheduleResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RowTxid
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutScheduleResponse) GetJSON200() *RowTxid {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutScheduleResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutScheduleResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutScheduleResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutScheduleResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutScheduleResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -8006,6 +16344,88 @@ func (r ListEntityWakesResponse) ContentType() string {
 	return ""
 }
 
+type UnsubscribeFromWebhookSourceResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r UnsubscribeFromWebhookSourceResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r UnsubscribeFromWebhookSourceResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r UnsubscribeFromWebhookSourceResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UnsubscribeFromWebhookSourceResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UnsubscribeFromWebhookSourceResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SubscribeToWebhookSourceResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r SubscribeToWebhookSourceResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SubscribeToWebhookSourceResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SubscribeToWebhookSourceResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SubscribeToWebhookSourceResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SubscribeToWebhookSourceResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type ListEntityTypesResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -8191,6 +16611,143 @@ func (r GetEntityTypeResponse) ContentType() string {
 	return ""
 }
 
+type ListEntityTypeGrantsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *GrantList
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListEntityTypeGrantsResponse) GetJSON200() *GrantList {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListEntityTypeGrantsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListEntityTypeGrantsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListEntityTypeGrantsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListEntityTypeGrantsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListEntityTypeGrantsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutEntityTypeGrantResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Grant
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r PutEntityTypeGrantResponse) GetJSON201() *Grant {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutEntityTypeGrantResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutEntityTypeGrantResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutEntityTypeGrantResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutEntityTypeGrantResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutEntityTypeGrantResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteEntityTypeGrantResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteEntityTypeGrantResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteEntityTypeGrantResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteEntityTypeGrantResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteEntityTypeGrantResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteEntityTypeGrantResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type PatchEntityTypeSchemasResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -8239,6 +16796,54 @@ func (r PatchEntityTypeSchemasResponse) ContentType() string {
 	return ""
 }
 
+type ListEventSourcesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EventSources
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListEventSourcesResponse) GetJSON200() *EventSources {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListEventSourcesResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListEventSourcesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListEventSourcesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListEventSourcesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListEventSourcesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetHealthResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -8281,6 +16886,239 @@ func (r GetHealthResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetHealthResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type EnsureCronStreamResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *CronStream
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r EnsureCronStreamResponse) GetJSON200() *CronStream {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r EnsureCronStreamResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r EnsureCronStreamResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r EnsureCronStreamResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r EnsureCronStreamResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r EnsureCronStreamResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type EnsureMembershipStreamResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *SourceStream
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r EnsureMembershipStreamResponse) GetJSON200() *SourceStream {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r EnsureMembershipStreamResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r EnsureMembershipStreamResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r EnsureMembershipStreamResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r EnsureMembershipStreamResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r EnsureMembershipStreamResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RegisterPgSyncResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RegisterPgSyncResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RegisterPgSyncResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RegisterPgSyncResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RegisterPgSyncResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RegisterPgSyncResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListPluginsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]PluginInfo
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListPluginsResponse) GetJSON200() *[]PluginInfo {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListPluginsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListPluginsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListPluginsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListPluginsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListPluginsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetPluginLogResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]PluginLogLine
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetPluginLogResponse) GetJSON200() *[]PluginLogLine {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetPluginLogResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetPluginLogResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetPluginLogResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetPluginLogResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetPluginLogResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -8767,6 +17605,95 @@ func (r CreateServiceResponse) ContentType() string {
 	return ""
 }
 
+type ListTransportsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]TransportInfo
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListTransportsResponse) GetJSON200() *[]TransportInfo {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListTransportsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListTransportsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListTransportsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListTransportsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListTransportsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RegisterWakeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RegisterWakeResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RegisterWakeResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RegisterWakeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RegisterWakeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RegisterWakeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type WakeCallbackResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -8809,6 +17736,191 @@ func (r WakeCallbackResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r WakeCallbackResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type UnregisterWakeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r UnregisterWakeResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r UnregisterWakeResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r UnregisterWakeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UnregisterWakeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UnregisterWakeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetWakeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WakeFile
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetWakeResponse) GetJSON200() *WakeFile {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetWakeResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetWakeResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetWakeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetWakeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetWakeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RedeliverWakeResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WakeRedelivered
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RedeliverWakeResponse) GetJSON200() *WakeRedelivered {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RedeliverWakeResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RedeliverWakeResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RedeliverWakeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RedeliverWakeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RedeliverWakeResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListWebhookSourcesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *WebhookSources
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListWebhookSourcesResponse) GetJSON200() *WebhookSources {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListWebhookSourcesResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListWebhookSourcesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListWebhookSourcesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListWebhookSourcesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListWebhookSourcesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -9076,6 +18188,240 @@ func (r CreateStreamResponse) ContentType() string {
 	return ""
 }
 
+// GetSigningKeysWithResponse The keys that deliveries are signed with
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /__ds/jwks.json (the `GetSigningKeys` operationId).
+func (c *ClientWithResponses) GetSigningKeysWithResponse(ctx context.Context, params *GetSigningKeysParams, reqEditors ...RequestEditorFn) (*GetSigningKeysResponse, error) {
+	rsp, err := c.GetSigningKeys(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSigningKeysResponse(rsp)
+}
+
+// ListSubscriptionsWithResponse Your subscriptions, by id
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /__ds/subscriptions (the `ListSubscriptions` operationId).
+func (c *ClientWithResponses) ListSubscriptionsWithResponse(ctx context.Context, params *ListSubscriptionsParams, reqEditors ...RequestEditorFn) (*ListSubscriptionsResponse, error) {
+	rsp, err := c.ListSubscriptions(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSubscriptionsResponse(rsp)
+}
+
+// DeleteSubscriptionWithResponse Delete a subscription
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /__ds/subscriptions/{id} (the `DeleteSubscription` operationId).
+func (c *ClientWithResponses) DeleteSubscriptionWithResponse(ctx context.Context, id string, params *DeleteSubscriptionParams, reqEditors ...RequestEditorFn) (*DeleteSubscriptionResponse, error) {
+	rsp, err := c.DeleteSubscription(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteSubscriptionResponse(rsp)
+}
+
+// GetSubscriptionWithResponse A subscription, and how far it is
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /__ds/subscriptions/{id} (the `GetSubscription` operationId).
+func (c *ClientWithResponses) GetSubscriptionWithResponse(ctx context.Context, id string, params *GetSubscriptionParams, reqEditors ...RequestEditorFn) (*GetSubscriptionResponse, error) {
+	rsp, err := c.GetSubscription(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSubscriptionResponse(rsp)
+}
+
+// PutSubscriptionWithBodyWithResponse Make a subscription, or confirm it
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /__ds/subscriptions/{id} (the `PutSubscription` operationId).
+func (c *ClientWithResponses) PutSubscriptionWithBodyWithResponse(ctx context.Context, id string, params *PutSubscriptionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutSubscriptionResponse, error) {
+	rsp, err := c.PutSubscriptionWithBody(ctx, id, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutSubscriptionResponse(rsp)
+}
+
+// PutSubscriptionWithResponse Make a subscription, or confirm it
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /__ds/subscriptions/{id} (the `PutSubscription` operationId).
+func (c *ClientWithResponses) PutSubscriptionWithResponse(ctx context.Context, id string, params *PutSubscriptionParams, body PutSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutSubscriptionResponse, error) {
+	rsp, err := c.PutSubscription(ctx, id, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutSubscriptionResponse(rsp)
+}
+
+// AckSubscriptionWithBodyWithResponse Say how far you are, keep the lease, and with done give it back
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /__ds/subscriptions/{id}/ack (the `AckSubscription` operationId).
+func (c *ClientWithResponses) AckSubscriptionWithBodyWithResponse(ctx context.Context, id string, params *AckSubscriptionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AckSubscriptionResponse, error) {
+	rsp, err := c.AckSubscriptionWithBody(ctx, id, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAckSubscriptionResponse(rsp)
+}
+
+// AckSubscriptionWithResponse Say how far you are, keep the lease, and with done give it back
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /__ds/subscriptions/{id}/ack (the `AckSubscription` operationId).
+func (c *ClientWithResponses) AckSubscriptionWithResponse(ctx context.Context, id string, params *AckSubscriptionParams, body AckSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*AckSubscriptionResponse, error) {
+	rsp, err := c.AckSubscription(ctx, id, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAckSubscriptionResponse(rsp)
+}
+
+// SubscriptionCallbackWithBodyWithResponse A webhook's receiver takes the lease, keeps it, acks, and with done gives it back
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /__ds/subscriptions/{id}/callback (the `SubscriptionCallback` operationId).
+func (c *ClientWithResponses) SubscriptionCallbackWithBodyWithResponse(ctx context.Context, id string, params *SubscriptionCallbackParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SubscriptionCallbackResponse, error) {
+	rsp, err := c.SubscriptionCallbackWithBody(ctx, id, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSubscriptionCallbackResponse(rsp)
+}
+
+// SubscriptionCallbackWithResponse A webhook's receiver takes the lease, keeps it, acks, and with done gives it back
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /__ds/subscriptions/{id}/callback (the `SubscriptionCallback` operationId).
+func (c *ClientWithResponses) SubscriptionCallbackWithResponse(ctx context.Context, id string, params *SubscriptionCallbackParams, body SubscriptionCallbackJSONRequestBody, reqEditors ...RequestEditorFn) (*SubscriptionCallbackResponse, error) {
+	rsp, err := c.SubscriptionCallback(ctx, id, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSubscriptionCallbackResponse(rsp)
+}
+
+// ClaimSubscriptionWithBodyWithResponse Take the lease of a pull-wake subscription
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /__ds/subscriptions/{id}/claim (the `ClaimSubscription` operationId).
+func (c *ClientWithResponses) ClaimSubscriptionWithBodyWithResponse(ctx context.Context, id string, params *ClaimSubscriptionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ClaimSubscriptionResponse, error) {
+	rsp, err := c.ClaimSubscriptionWithBody(ctx, id, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseClaimSubscriptionResponse(rsp)
+}
+
+// ClaimSubscriptionWithResponse Take the lease of a pull-wake subscription
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /__ds/subscriptions/{id}/claim (the `ClaimSubscription` operationId).
+func (c *ClientWithResponses) ClaimSubscriptionWithResponse(ctx context.Context, id string, params *ClaimSubscriptionParams, body ClaimSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*ClaimSubscriptionResponse, error) {
+	rsp, err := c.ClaimSubscription(ctx, id, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseClaimSubscriptionResponse(rsp)
+}
+
+// ReleaseSubscriptionWithBodyWithResponse Give the lease back
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /__ds/subscriptions/{id}/release (the `ReleaseSubscription` operationId).
+func (c *ClientWithResponses) ReleaseSubscriptionWithBodyWithResponse(ctx context.Context, id string, params *ReleaseSubscriptionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReleaseSubscriptionResponse, error) {
+	rsp, err := c.ReleaseSubscriptionWithBody(ctx, id, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReleaseSubscriptionResponse(rsp)
+}
+
+// ReleaseSubscriptionWithResponse Give the lease back
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /__ds/subscriptions/{id}/release (the `ReleaseSubscription` operationId).
+func (c *ClientWithResponses) ReleaseSubscriptionWithResponse(ctx context.Context, id string, params *ReleaseSubscriptionParams, body ReleaseSubscriptionJSONRequestBody, reqEditors ...RequestEditorFn) (*ReleaseSubscriptionResponse, error) {
+	rsp, err := c.ReleaseSubscription(ctx, id, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReleaseSubscriptionResponse(rsp)
+}
+
+// AddSubscriptionStreamsWithBodyWithResponse Name more streams
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /__ds/subscriptions/{id}/streams (the `AddSubscriptionStreams` operationId).
+func (c *ClientWithResponses) AddSubscriptionStreamsWithBodyWithResponse(ctx context.Context, id string, params *AddSubscriptionStreamsParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AddSubscriptionStreamsResponse, error) {
+	rsp, err := c.AddSubscriptionStreamsWithBody(ctx, id, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAddSubscriptionStreamsResponse(rsp)
+}
+
+// AddSubscriptionStreamsWithResponse Name more streams
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /__ds/subscriptions/{id}/streams (the `AddSubscriptionStreams` operationId).
+func (c *ClientWithResponses) AddSubscriptionStreamsWithResponse(ctx context.Context, id string, params *AddSubscriptionStreamsParams, body AddSubscriptionStreamsJSONRequestBody, reqEditors ...RequestEditorFn) (*AddSubscriptionStreamsResponse, error) {
+	rsp, err := c.AddSubscriptionStreams(ctx, id, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseAddSubscriptionStreamsResponse(rsp)
+}
+
+// RemoveSubscriptionStreamWithResponse Take a stream's name back
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /__ds/subscriptions/{id}/streams/{path} (the `RemoveSubscriptionStream` operationId).
+func (c *ClientWithResponses) RemoveSubscriptionStreamWithResponse(ctx context.Context, id string, path string, params *RemoveSubscriptionStreamParams, reqEditors ...RequestEditorFn) (*RemoveSubscriptionStreamResponse, error) {
+	rsp, err := c.RemoveSubscriptionStream(ctx, id, path, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRemoveSubscriptionStreamResponse(rsp)
+}
+
+// ListSubscriptionWakesWithResponse A subscription's wakes, newest first
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /__ds/subscriptions/{id}/wakes (the `ListSubscriptionWakes` operationId).
+func (c *ClientWithResponses) ListSubscriptionWakesWithResponse(ctx context.Context, id string, params *ListSubscriptionWakesParams, reqEditors ...RequestEditorFn) (*ListSubscriptionWakesResponse, error) {
+	rsp, err := c.ListSubscriptionWakes(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSubscriptionWakesResponse(rsp)
+}
+
 // GetConsumerWithResponse A mutex and its cursor
 //
 // Returns a wrapper object for the known response body format(s).
@@ -9193,6 +18539,49 @@ func (c *ClientWithResponses) ReleaseConsumerWithResponse(ctx context.Context, i
 	return ParseReleaseConsumerResponse(rsp)
 }
 
+// ReadShapeWithResponse A table's rows that the caller may see, and every change of them
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /_electric/electric/v1/shape (the `ReadShape` operationId).
+func (c *ClientWithResponses) ReadShapeWithResponse(ctx context.Context, params *ReadShapeParams, reqEditors ...RequestEditorFn) (*ReadShapeResponse, error) {
+	rsp, err := c.ReadShape(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReadShapeResponse(rsp)
+}
+
+// ReadShapeSubsetWithBodyWithResponse Some of a shape's rows, and the snapshot that they are from
+//
+// The body may hold where, params, order_by, limit and offset. GET with subset__where and so on does the same.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/electric/v1/shape (the `ReadShapeSubset` operationId).
+func (c *ClientWithResponses) ReadShapeSubsetWithBodyWithResponse(ctx context.Context, params *ReadShapeSubsetParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ReadShapeSubsetResponse, error) {
+	rsp, err := c.ReadShapeSubsetWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReadShapeSubsetResponse(rsp)
+}
+
+// ReadShapeSubsetWithResponse Some of a shape's rows, and the snapshot that they are from
+//
+// The body may hold where, params, order_by, limit and offset. GET with subset__where and so on does the same.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/electric/v1/shape (the `ReadShapeSubset` operationId).
+func (c *ClientWithResponses) ReadShapeSubsetWithResponse(ctx context.Context, params *ReadShapeSubsetParams, body ReadShapeSubsetJSONRequestBody, reqEditors ...RequestEditorFn) (*ReadShapeSubsetResponse, error) {
+	rsp, err := c.ReadShapeSubset(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReadShapeSubsetResponse(rsp)
+}
+
 // ListEntitiesWithResponse Entities the caller may see, newest first
 //
 // Returns a wrapper object for the known response body format(s).
@@ -9271,6 +18660,45 @@ func (c *ClientWithResponses) SpawnEntityWithResponse(ctx context.Context, pType
 	return ParseSpawnEntityResponse(rsp)
 }
 
+// PutAttachmentWithBodyWithResponse Attach a file of at most 25 MiB to an entity
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/entities/{type}/{id}/attachments (the `PutAttachment` operationId).
+func (c *ClientWithResponses) PutAttachmentWithBodyWithResponse(ctx context.Context, pType string, id string, params *PutAttachmentParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutAttachmentResponse, error) {
+	rsp, err := c.PutAttachmentWithBody(ctx, pType, id, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutAttachmentResponse(rsp)
+}
+
+// DeleteAttachmentWithResponse Remove a file of an entity
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /_electric/entities/{type}/{id}/attachments/{key} (the `DeleteAttachment` operationId).
+func (c *ClientWithResponses) DeleteAttachmentWithResponse(ctx context.Context, pType string, id string, key string, params *DeleteAttachmentParams, reqEditors ...RequestEditorFn) (*DeleteAttachmentResponse, error) {
+	rsp, err := c.DeleteAttachment(ctx, pType, id, key, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteAttachmentResponse(rsp)
+}
+
+// GetAttachmentWithResponse A file of an entity
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /_electric/entities/{type}/{id}/attachments/{key} (the `GetAttachment` operationId).
+func (c *ClientWithResponses) GetAttachmentWithResponse(ctx context.Context, pType string, id string, key string, params *GetAttachmentParams, reqEditors ...RequestEditorFn) (*GetAttachmentResponse, error) {
+	rsp, err := c.GetAttachment(ctx, pType, id, key, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetAttachmentResponse(rsp)
+}
+
 // ListEntityClaimsWithResponse The grants of an entity's mutex, newest first
 //
 // Returns a wrapper object for the known response body format(s).
@@ -9282,6 +18710,32 @@ func (c *ClientWithResponses) ListEntityClaimsWithResponse(ctx context.Context, 
 		return nil, err
 	}
 	return ParseListEntityClaimsResponse(rsp)
+}
+
+// WriteCollectionWithBodyWithResponse Write a row of a collection that its entity's type lets others write
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/entities/{type}/{id}/collections/{key} (the `WriteCollection` operationId).
+func (c *ClientWithResponses) WriteCollectionWithBodyWithResponse(ctx context.Context, pType string, id string, key string, params *WriteCollectionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*WriteCollectionResponse, error) {
+	rsp, err := c.WriteCollectionWithBody(ctx, pType, id, key, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseWriteCollectionResponse(rsp)
+}
+
+// WriteCollectionWithResponse Write a row of a collection that its entity's type lets others write
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/entities/{type}/{id}/collections/{key} (the `WriteCollection` operationId).
+func (c *ClientWithResponses) WriteCollectionWithResponse(ctx context.Context, pType string, id string, key string, params *WriteCollectionParams, body WriteCollectionJSONRequestBody, reqEditors ...RequestEditorFn) (*WriteCollectionResponse, error) {
+	rsp, err := c.WriteCollection(ctx, pType, id, key, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseWriteCollectionResponse(rsp)
 }
 
 // GetEntityDispatchWithResponse An entity's dispatch state
@@ -9308,6 +18762,214 @@ func (c *ClientWithResponses) GetEntityDisplayWithResponse(ctx context.Context, 
 		return nil, err
 	}
 	return ParseGetEntityDisplayResponse(rsp)
+}
+
+// UnsubscribeFromEventSourceWithResponse Refused: there is no webhook source
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /_electric/entities/{type}/{id}/event-source-subscriptions/{key} (the `UnsubscribeFromEventSource` operationId).
+func (c *ClientWithResponses) UnsubscribeFromEventSourceWithResponse(ctx context.Context, pType string, id string, key string, params *UnsubscribeFromEventSourceParams, reqEditors ...RequestEditorFn) (*UnsubscribeFromEventSourceResponse, error) {
+	rsp, err := c.UnsubscribeFromEventSource(ctx, pType, id, key, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUnsubscribeFromEventSourceResponse(rsp)
+}
+
+// SubscribeToEventSourceWithBodyWithResponse Refused: there is no webhook source
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /_electric/entities/{type}/{id}/event-source-subscriptions/{key} (the `SubscribeToEventSource` operationId).
+func (c *ClientWithResponses) SubscribeToEventSourceWithBodyWithResponse(ctx context.Context, pType string, id string, key string, params *SubscribeToEventSourceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SubscribeToEventSourceResponse, error) {
+	rsp, err := c.SubscribeToEventSourceWithBody(ctx, pType, id, key, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSubscribeToEventSourceResponse(rsp)
+}
+
+// SubscribeToEventSourceWithResponse Refused: there is no webhook source
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /_electric/entities/{type}/{id}/event-source-subscriptions/{key} (the `SubscribeToEventSource` operationId).
+func (c *ClientWithResponses) SubscribeToEventSourceWithResponse(ctx context.Context, pType string, id string, key string, params *SubscribeToEventSourceParams, body SubscribeToEventSourceJSONRequestBody, reqEditors ...RequestEditorFn) (*SubscribeToEventSourceResponse, error) {
+	rsp, err := c.SubscribeToEventSource(ctx, pType, id, key, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSubscribeToEventSourceResponse(rsp)
+}
+
+// ForkEntityWithBodyWithResponse Fork an entity and its descendants: each goes on by itself from where it is
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/entities/{type}/{id}/fork (the `ForkEntity` operationId).
+func (c *ClientWithResponses) ForkEntityWithBodyWithResponse(ctx context.Context, pType string, id string, params *ForkEntityParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ForkEntityResponse, error) {
+	rsp, err := c.ForkEntityWithBody(ctx, pType, id, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseForkEntityResponse(rsp)
+}
+
+// ForkEntityWithResponse Fork an entity and its descendants: each goes on by itself from where it is
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/entities/{type}/{id}/fork (the `ForkEntity` operationId).
+func (c *ClientWithResponses) ForkEntityWithResponse(ctx context.Context, pType string, id string, params *ForkEntityParams, body ForkEntityJSONRequestBody, reqEditors ...RequestEditorFn) (*ForkEntityResponse, error) {
+	rsp, err := c.ForkEntity(ctx, pType, id, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseForkEntityResponse(rsp)
+}
+
+// ListEntityGrantsWithResponse The grants on an entity
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /_electric/entities/{type}/{id}/grants (the `ListEntityGrants` operationId).
+func (c *ClientWithResponses) ListEntityGrantsWithResponse(ctx context.Context, pType string, id string, params *ListEntityGrantsParams, reqEditors ...RequestEditorFn) (*ListEntityGrantsResponse, error) {
+	rsp, err := c.ListEntityGrants(ctx, pType, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListEntityGrantsResponse(rsp)
+}
+
+// PutEntityGrantWithBodyWithResponse Grant a permission on an entity
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/entities/{type}/{id}/grants (the `PutEntityGrant` operationId).
+func (c *ClientWithResponses) PutEntityGrantWithBodyWithResponse(ctx context.Context, pType string, id string, params *PutEntityGrantParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutEntityGrantResponse, error) {
+	rsp, err := c.PutEntityGrantWithBody(ctx, pType, id, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutEntityGrantResponse(rsp)
+}
+
+// PutEntityGrantWithResponse Grant a permission on an entity
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/entities/{type}/{id}/grants (the `PutEntityGrant` operationId).
+func (c *ClientWithResponses) PutEntityGrantWithResponse(ctx context.Context, pType string, id string, params *PutEntityGrantParams, body PutEntityGrantJSONRequestBody, reqEditors ...RequestEditorFn) (*PutEntityGrantResponse, error) {
+	rsp, err := c.PutEntityGrant(ctx, pType, id, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutEntityGrantResponse(rsp)
+}
+
+// DeleteEntityGrantWithResponse Take a grant back
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /_electric/entities/{type}/{id}/grants/{key} (the `DeleteEntityGrant` operationId).
+func (c *ClientWithResponses) DeleteEntityGrantWithResponse(ctx context.Context, pType string, id string, key string, params *DeleteEntityGrantParams, reqEditors ...RequestEditorFn) (*DeleteEntityGrantResponse, error) {
+	rsp, err := c.DeleteEntityGrant(ctx, pType, id, key, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteEntityGrantResponse(rsp)
+}
+
+// DeleteInboxMessageWithResponse Take a message out of an entity's inbox
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /_electric/entities/{type}/{id}/inbox/{key} (the `DeleteInboxMessage` operationId).
+func (c *ClientWithResponses) DeleteInboxMessageWithResponse(ctx context.Context, pType string, id string, key string, params *DeleteInboxMessageParams, reqEditors ...RequestEditorFn) (*DeleteInboxMessageResponse, error) {
+	rsp, err := c.DeleteInboxMessage(ctx, pType, id, key, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteInboxMessageResponse(rsp)
+}
+
+// PatchInboxMessageWithBodyWithResponse Edit a message that waits in an entity's inbox
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /_electric/entities/{type}/{id}/inbox/{key} (the `PatchInboxMessage` operationId).
+func (c *ClientWithResponses) PatchInboxMessageWithBodyWithResponse(ctx context.Context, pType string, id string, key string, params *PatchInboxMessageParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PatchInboxMessageResponse, error) {
+	rsp, err := c.PatchInboxMessageWithBody(ctx, pType, id, key, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePatchInboxMessageResponse(rsp)
+}
+
+// PatchInboxMessageWithResponse Edit a message that waits in an entity's inbox
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /_electric/entities/{type}/{id}/inbox/{key} (the `PatchInboxMessage` operationId).
+func (c *ClientWithResponses) PatchInboxMessageWithResponse(ctx context.Context, pType string, id string, key string, params *PatchInboxMessageParams, body PatchInboxMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*PatchInboxMessageResponse, error) {
+	rsp, err := c.PatchInboxMessage(ctx, pType, id, key, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePatchInboxMessageResponse(rsp)
+}
+
+// DeletePgSyncObservationWithResponse Stop observing a synced table
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /_electric/entities/{type}/{id}/pg-sync-observations/{key} (the `DeletePgSyncObservation` operationId).
+func (c *ClientWithResponses) DeletePgSyncObservationWithResponse(ctx context.Context, pType string, id string, key string, params *DeletePgSyncObservationParams, reqEditors ...RequestEditorFn) (*DeletePgSyncObservationResponse, error) {
+	rsp, err := c.DeletePgSyncObservation(ctx, pType, id, key, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeletePgSyncObservationResponse(rsp)
+}
+
+// DeleteScheduleWithResponse Remove a schedule; one that is not there is fine
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /_electric/entities/{type}/{id}/schedules/{key} (the `DeleteSchedule` operationId).
+func (c *ClientWithResponses) DeleteScheduleWithResponse(ctx context.Context, pType string, id string, key string, params *DeleteScheduleParams, reqEditors ...RequestEditorFn) (*DeleteScheduleResponse, error) {
+	rsp, err := c.DeleteSchedule(ctx, pType, id, key, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteScheduleResponse(rsp)
+}
+
+// PutScheduleWithBodyWithResponse Wake an entity by a cron expression, or send a message at a time
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /_electric/entities/{type}/{id}/schedules/{key} (the `PutSchedule` operationId).
+func (c *ClientWithResponses) PutScheduleWithBodyWithResponse(ctx context.Context, pType string, id string, key string, params *PutScheduleParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutScheduleResponse, error) {
+	rsp, err := c.PutScheduleWithBody(ctx, pType, id, key, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutScheduleResponse(rsp)
+}
+
+// PutScheduleWithResponse Wake an entity by a cron expression, or send a message at a time
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /_electric/entities/{type}/{id}/schedules/{key} (the `PutSchedule` operationId).
+func (c *ClientWithResponses) PutScheduleWithResponse(ctx context.Context, pType string, id string, key string, params *PutScheduleParams, body PutScheduleJSONRequestBody, reqEditors ...RequestEditorFn) (*PutScheduleResponse, error) {
+	rsp, err := c.PutSchedule(ctx, pType, id, key, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutScheduleResponse(rsp)
 }
 
 // SendToEntityWithBodyWithResponse Send a message to an entity's inbox
@@ -9414,6 +19076,45 @@ func (c *ClientWithResponses) ListEntityWakesWithResponse(ctx context.Context, p
 	return ParseListEntityWakesResponse(rsp)
 }
 
+// UnsubscribeFromWebhookSourceWithResponse Refused: there is no webhook source
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /_electric/entities/{type}/{id}/webhook-source-subscriptions/{key} (the `UnsubscribeFromWebhookSource` operationId).
+func (c *ClientWithResponses) UnsubscribeFromWebhookSourceWithResponse(ctx context.Context, pType string, id string, key string, params *UnsubscribeFromWebhookSourceParams, reqEditors ...RequestEditorFn) (*UnsubscribeFromWebhookSourceResponse, error) {
+	rsp, err := c.UnsubscribeFromWebhookSource(ctx, pType, id, key, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUnsubscribeFromWebhookSourceResponse(rsp)
+}
+
+// SubscribeToWebhookSourceWithBodyWithResponse Refused: there is no webhook source
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /_electric/entities/{type}/{id}/webhook-source-subscriptions/{key} (the `SubscribeToWebhookSource` operationId).
+func (c *ClientWithResponses) SubscribeToWebhookSourceWithBodyWithResponse(ctx context.Context, pType string, id string, key string, params *SubscribeToWebhookSourceParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SubscribeToWebhookSourceResponse, error) {
+	rsp, err := c.SubscribeToWebhookSourceWithBody(ctx, pType, id, key, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSubscribeToWebhookSourceResponse(rsp)
+}
+
+// SubscribeToWebhookSourceWithResponse Refused: there is no webhook source
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /_electric/entities/{type}/{id}/webhook-source-subscriptions/{key} (the `SubscribeToWebhookSource` operationId).
+func (c *ClientWithResponses) SubscribeToWebhookSourceWithResponse(ctx context.Context, pType string, id string, key string, params *SubscribeToWebhookSourceParams, body SubscribeToWebhookSourceJSONRequestBody, reqEditors ...RequestEditorFn) (*SubscribeToWebhookSourceResponse, error) {
+	rsp, err := c.SubscribeToWebhookSource(ctx, pType, id, key, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSubscribeToWebhookSourceResponse(rsp)
+}
+
 // ListEntityTypesWithResponse The entity types the caller may spawn
 //
 // Returns a wrapper object for the known response body format(s).
@@ -9479,6 +19180,58 @@ func (c *ClientWithResponses) GetEntityTypeWithResponse(ctx context.Context, nam
 	return ParseGetEntityTypeResponse(rsp)
 }
 
+// ListEntityTypeGrantsWithResponse The grants on an entity type
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /_electric/entity-types/{name}/grants (the `ListEntityTypeGrants` operationId).
+func (c *ClientWithResponses) ListEntityTypeGrantsWithResponse(ctx context.Context, name string, params *ListEntityTypeGrantsParams, reqEditors ...RequestEditorFn) (*ListEntityTypeGrantsResponse, error) {
+	rsp, err := c.ListEntityTypeGrants(ctx, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListEntityTypeGrantsResponse(rsp)
+}
+
+// PutEntityTypeGrantWithBodyWithResponse Grant a permission on an entity type
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/entity-types/{name}/grants (the `PutEntityTypeGrant` operationId).
+func (c *ClientWithResponses) PutEntityTypeGrantWithBodyWithResponse(ctx context.Context, name string, params *PutEntityTypeGrantParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutEntityTypeGrantResponse, error) {
+	rsp, err := c.PutEntityTypeGrantWithBody(ctx, name, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutEntityTypeGrantResponse(rsp)
+}
+
+// PutEntityTypeGrantWithResponse Grant a permission on an entity type
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/entity-types/{name}/grants (the `PutEntityTypeGrant` operationId).
+func (c *ClientWithResponses) PutEntityTypeGrantWithResponse(ctx context.Context, name string, params *PutEntityTypeGrantParams, body PutEntityTypeGrantJSONRequestBody, reqEditors ...RequestEditorFn) (*PutEntityTypeGrantResponse, error) {
+	rsp, err := c.PutEntityTypeGrant(ctx, name, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutEntityTypeGrantResponse(rsp)
+}
+
+// DeleteEntityTypeGrantWithResponse Take a grant on an entity type back
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /_electric/entity-types/{name}/grants/{grant} (the `DeleteEntityTypeGrant` operationId).
+func (c *ClientWithResponses) DeleteEntityTypeGrantWithResponse(ctx context.Context, name string, grant string, params *DeleteEntityTypeGrantParams, reqEditors ...RequestEditorFn) (*DeleteEntityTypeGrantResponse, error) {
+	rsp, err := c.DeleteEntityTypeGrant(ctx, name, grant, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteEntityTypeGrantResponse(rsp)
+}
+
 // PatchEntityTypeSchemasWithBodyWithResponse Add schemas to an entity type
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -9505,6 +19258,19 @@ func (c *ClientWithResponses) PatchEntityTypeSchemasWithResponse(ctx context.Con
 	return ParsePatchEntityTypeSchemasResponse(rsp)
 }
 
+// ListEventSourcesWithResponse The same under the name that earlier clients know
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /_electric/event-sources (the `ListEventSources` operationId).
+func (c *ClientWithResponses) ListEventSourcesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListEventSourcesResponse, error) {
+	rsp, err := c.ListEventSources(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListEventSourcesResponse(rsp)
+}
+
 // GetHealthWithResponse Whether the server answers
 //
 // Returns a wrapper object for the known response body format(s).
@@ -9516,6 +19282,110 @@ func (c *ClientWithResponses) GetHealthWithResponse(ctx context.Context, reqEdit
 		return nil, err
 	}
 	return ParseGetHealthResponse(rsp)
+}
+
+// EnsureCronStreamWithBodyWithResponse Make the stream that ticks by a cron expression
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/observations/cron/ensure-stream (the `EnsureCronStream` operationId).
+func (c *ClientWithResponses) EnsureCronStreamWithBodyWithResponse(ctx context.Context, params *EnsureCronStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*EnsureCronStreamResponse, error) {
+	rsp, err := c.EnsureCronStreamWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEnsureCronStreamResponse(rsp)
+}
+
+// EnsureCronStreamWithResponse Make the stream that ticks by a cron expression
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/observations/cron/ensure-stream (the `EnsureCronStream` operationId).
+func (c *ClientWithResponses) EnsureCronStreamWithResponse(ctx context.Context, params *EnsureCronStreamParams, body EnsureCronStreamJSONRequestBody, reqEditors ...RequestEditorFn) (*EnsureCronStreamResponse, error) {
+	rsp, err := c.EnsureCronStream(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEnsureCronStreamResponse(rsp)
+}
+
+// EnsureMembershipStreamWithBodyWithResponse Make the stream of the entities that have certain tags
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/observations/entities/ensure-stream (the `EnsureMembershipStream` operationId).
+func (c *ClientWithResponses) EnsureMembershipStreamWithBodyWithResponse(ctx context.Context, params *EnsureMembershipStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*EnsureMembershipStreamResponse, error) {
+	rsp, err := c.EnsureMembershipStreamWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEnsureMembershipStreamResponse(rsp)
+}
+
+// EnsureMembershipStreamWithResponse Make the stream of the entities that have certain tags
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/observations/entities/ensure-stream (the `EnsureMembershipStream` operationId).
+func (c *ClientWithResponses) EnsureMembershipStreamWithResponse(ctx context.Context, params *EnsureMembershipStreamParams, body EnsureMembershipStreamJSONRequestBody, reqEditors ...RequestEditorFn) (*EnsureMembershipStreamResponse, error) {
+	rsp, err := c.EnsureMembershipStream(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEnsureMembershipStreamResponse(rsp)
+}
+
+// RegisterPgSyncWithBodyWithResponse Refused: this gateway syncs no other database
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/pg-sync/register (the `RegisterPgSync` operationId).
+func (c *ClientWithResponses) RegisterPgSyncWithBodyWithResponse(ctx context.Context, params *RegisterPgSyncParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RegisterPgSyncResponse, error) {
+	rsp, err := c.RegisterPgSyncWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRegisterPgSyncResponse(rsp)
+}
+
+// RegisterPgSyncWithResponse Refused: this gateway syncs no other database
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/pg-sync/register (the `RegisterPgSync` operationId).
+func (c *ClientWithResponses) RegisterPgSyncWithResponse(ctx context.Context, params *RegisterPgSyncParams, body RegisterPgSyncJSONRequestBody, reqEditors ...RequestEditorFn) (*RegisterPgSyncResponse, error) {
+	rsp, err := c.RegisterPgSync(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRegisterPgSyncResponse(rsp)
+}
+
+// ListPluginsWithResponse How the plugins of this gateway are doing
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /_electric/plugins (the `ListPlugins` operationId).
+func (c *ClientWithResponses) ListPluginsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListPluginsResponse, error) {
+	rsp, err := c.ListPlugins(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListPluginsResponse(rsp)
+}
+
+// GetPluginLogWithResponse The end of what a plugin of this gateway has printed
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /_electric/plugins/{name}/log (the `GetPluginLog` operationId).
+func (c *ClientWithResponses) GetPluginLogWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*GetPluginLogResponse, error) {
+	rsp, err := c.GetPluginLog(ctx, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetPluginLogResponse(rsp)
 }
 
 // ListRunnersWithResponse The caller's runners
@@ -9700,6 +19570,45 @@ func (c *ClientWithResponses) CreateServiceWithResponse(ctx context.Context, bod
 	return ParseCreateServiceResponse(rsp)
 }
 
+// ListTransportsWithResponse The types of dispatch targets, with the schema of each
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /_electric/transports (the `ListTransports` operationId).
+func (c *ClientWithResponses) ListTransportsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListTransportsResponse, error) {
+	rsp, err := c.ListTransports(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListTransportsResponse(rsp)
+}
+
+// RegisterWakeWithBodyWithResponse Wake an entity by what happens on a source
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/wake (the `RegisterWake` operationId).
+func (c *ClientWithResponses) RegisterWakeWithBodyWithResponse(ctx context.Context, params *RegisterWakeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RegisterWakeResponse, error) {
+	rsp, err := c.RegisterWakeWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRegisterWakeResponse(rsp)
+}
+
+// RegisterWakeWithResponse Wake an entity by what happens on a source
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/wake (the `RegisterWake` operationId).
+func (c *ClientWithResponses) RegisterWakeWithResponse(ctx context.Context, params *RegisterWakeParams, body RegisterWakeJSONRequestBody, reqEditors ...RequestEditorFn) (*RegisterWakeResponse, error) {
+	rsp, err := c.RegisterWake(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRegisterWakeResponse(rsp)
+}
+
 // WakeCallbackWithBodyWithResponse Claim a wake, keep its lease, ack, and give it back
 //
 // With wakeId (or neither it nor epoch, under a claim token): claim. With done: ack and release. With acks: ack. Else: heartbeat.
@@ -9728,6 +19637,75 @@ func (c *ClientWithResponses) WakeCallbackWithResponse(ctx context.Context, wake
 		return nil, err
 	}
 	return ParseWakeCallbackResponse(rsp)
+}
+
+// UnregisterWakeWithBodyWithResponse Wake an entity no more by a source, or by what a manifest key asked for
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/wake/unregister (the `UnregisterWake` operationId).
+func (c *ClientWithResponses) UnregisterWakeWithBodyWithResponse(ctx context.Context, params *UnregisterWakeParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UnregisterWakeResponse, error) {
+	rsp, err := c.UnregisterWakeWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUnregisterWakeResponse(rsp)
+}
+
+// UnregisterWakeWithResponse Wake an entity no more by a source, or by what a manifest key asked for
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/wake/unregister (the `UnregisterWake` operationId).
+func (c *ClientWithResponses) UnregisterWakeWithResponse(ctx context.Context, params *UnregisterWakeParams, body UnregisterWakeJSONRequestBody, reqEditors ...RequestEditorFn) (*UnregisterWakeResponse, error) {
+	rsp, err := c.UnregisterWake(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUnregisterWakeResponse(rsp)
+}
+
+// GetWakeWithResponse A wake and the attempts to deliver it
+//
+// For the owner of its entity or subscription, and for those who may manage the entity. Of the attempts the last twenty are kept.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /_electric/wakes/{wakeId} (the `GetWake` operationId).
+func (c *ClientWithResponses) GetWakeWithResponse(ctx context.Context, wakeID string, params *GetWakeParams, reqEditors ...RequestEditorFn) (*GetWakeResponse, error) {
+	rsp, err := c.GetWake(ctx, wakeID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetWakeResponse(rsp)
+}
+
+// RedeliverWakeWithResponse Deliver an open wake again, now
+//
+// It is the same wake with the same epoch, so its receiver sees the same idempotency key. One that the receiver had refused for good gets its retries back.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/wakes/{wakeId}/redeliver (the `RedeliverWake` operationId).
+func (c *ClientWithResponses) RedeliverWakeWithResponse(ctx context.Context, wakeID string, params *RedeliverWakeParams, reqEditors ...RequestEditorFn) (*RedeliverWakeResponse, error) {
+	rsp, err := c.RedeliverWake(ctx, wakeID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRedeliverWakeResponse(rsp)
+}
+
+// ListWebhookSourcesWithResponse The webhook sources of this gateway: none
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /_electric/webhook-sources (the `ListWebhookSources` operationId).
+func (c *ClientWithResponses) ListWebhookSourcesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListWebhookSourcesResponse, error) {
+	rsp, err := c.ListWebhookSources(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListWebhookSourcesResponse(rsp)
 }
 
 // DeleteStreamWithResponse Delete a stream
@@ -9795,6 +19773,393 @@ func (c *ClientWithResponses) CreateStreamWithBodyWithResponse(ctx context.Conte
 		return nil, err
 	}
 	return ParseCreateStreamResponse(rsp)
+}
+
+// ParseGetSigningKeysResponse parses an HTTP response from a GetSigningKeysWithResponse call
+func ParseGetSigningKeysResponse(rsp *http.Response) (*GetSigningKeysResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSigningKeysResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SigningKeys
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationJwkSetJSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListSubscriptionsResponse parses an HTTP response from a ListSubscriptionsWithResponse call
+func ParseListSubscriptionsResponse(rsp *http.Response) (*ListSubscriptionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSubscriptionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SubscriptionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteSubscriptionResponse parses an HTTP response from a DeleteSubscriptionWithResponse call
+func ParseDeleteSubscriptionResponse(rsp *http.Response) (*DeleteSubscriptionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteSubscriptionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetSubscriptionResponse parses an HTTP response from a GetSubscriptionWithResponse call
+func ParseGetSubscriptionResponse(rsp *http.Response) (*GetSubscriptionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSubscriptionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SubscriptionInfo
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutSubscriptionResponse parses an HTTP response from a PutSubscriptionWithResponse call
+func ParsePutSubscriptionResponse(rsp *http.Response) (*PutSubscriptionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutSubscriptionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SubscriptionInfo
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest SubscriptionInfo
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseAckSubscriptionResponse parses an HTTP response from a AckSubscriptionWithResponse call
+func ParseAckSubscriptionResponse(rsp *http.Response) (*AckSubscriptionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AckSubscriptionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SubscriptionTurned
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSubscriptionCallbackResponse parses an HTTP response from a SubscriptionCallbackWithResponse call
+func ParseSubscriptionCallbackResponse(rsp *http.Response) (*SubscriptionCallbackResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SubscriptionCallbackResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SubscriptionTurned
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseClaimSubscriptionResponse parses an HTTP response from a ClaimSubscriptionWithResponse call
+func ParseClaimSubscriptionResponse(rsp *http.Response) (*ClaimSubscriptionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ClaimSubscriptionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SubscriptionClaimed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseReleaseSubscriptionResponse parses an HTTP response from a ReleaseSubscriptionWithResponse call
+func ParseReleaseSubscriptionResponse(rsp *http.Response) (*ReleaseSubscriptionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReleaseSubscriptionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseAddSubscriptionStreamsResponse parses an HTTP response from a AddSubscriptionStreamsWithResponse call
+func ParseAddSubscriptionStreamsResponse(rsp *http.Response) (*AddSubscriptionStreamsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &AddSubscriptionStreamsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRemoveSubscriptionStreamResponse parses an HTTP response from a RemoveSubscriptionStreamWithResponse call
+func ParseRemoveSubscriptionStreamResponse(rsp *http.Response) (*RemoveSubscriptionStreamResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RemoveSubscriptionStreamResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListSubscriptionWakesResponse parses an HTTP response from a ListSubscriptionWakesWithResponse call
+func ParseListSubscriptionWakesResponse(rsp *http.Response) (*ListSubscriptionWakesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSubscriptionWakesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SubscriptionWakes
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
 }
 
 // ParseGetConsumerResponse parses an HTTP response from a GetConsumerWithResponse call
@@ -9957,6 +20322,166 @@ func ParseReleaseConsumerResponse(rsp *http.Response) (*ReleaseConsumerResponse,
 		}
 		response.ApplicationProblemJSONDefault = &dest
 
+	}
+
+	return response, nil
+}
+
+// ParseReadShapeResponse parses an HTTP response from a ReadShapeWithResponse call
+func ParseReadShapeResponse(rsp *http.Response) (*ReadShapeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReadShapeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest interface{}
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 304:
+		break // No content-type
+
+	case rsp.StatusCode == 409:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/event-stream) unsupported
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ReadShapeResponse200Headers
+		if values := rsp.Header.Values("Electric-Cursor"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Electric-Cursor", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ElectricCursor = &value
+		}
+		if values := rsp.Header.Values("Electric-Handle"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Electric-Handle", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ElectricHandle = &value
+		}
+		if values := rsp.Header.Values("Electric-Offset"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Electric-Offset", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ElectricOffset = &value
+		}
+		if values := rsp.Header.Values("Electric-Schema"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Electric-Schema", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ElectricSchema = &value
+		}
+		if values := rsp.Header.Values("Electric-Up-To-Date"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Electric-Up-To-Date", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ElectricUpToDate = &value
+		}
+		response.Headers200 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseReadShapeSubsetResponse parses an HTTP response from a ReadShapeSubsetWithResponse call
+func ParseReadShapeSubsetResponse(rsp *http.Response) (*ReadShapeSubsetResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ReadShapeSubsetResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest interface{}
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case rsp.StatusCode == 409:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 200:
+		var headers ReadShapeSubsetResponse200Headers
+		if values := rsp.Header.Values("Electric-Cursor"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Electric-Cursor", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ElectricCursor = &value
+		}
+		if values := rsp.Header.Values("Electric-Handle"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Electric-Handle", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ElectricHandle = &value
+		}
+		if values := rsp.Header.Values("Electric-Offset"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Electric-Offset", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ElectricOffset = &value
+		}
+		if values := rsp.Header.Values("Electric-Schema"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Electric-Schema", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ElectricSchema = &value
+		}
+		if values := rsp.Header.Values("Electric-Up-To-Date"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Electric-Up-To-Date", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.ElectricUpToDate = &value
+		}
+		response.Headers200 = &headers
 	}
 
 	return response, nil
@@ -10136,6 +20661,101 @@ func ParseSpawnEntityResponse(rsp *http.Response) (*SpawnEntityResponse, error) 
 	return response, nil
 }
 
+// ParsePutAttachmentResponse parses an HTTP response from a PutAttachmentWithResponse call
+func ParsePutAttachmentResponse(rsp *http.Response) (*PutAttachmentResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutAttachmentResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest struct {
+			Attachment Attachment         `json:"attachment"`
+			Txid       openapi_types.UUID `json:"txid"`
+		}
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteAttachmentResponse parses an HTTP response from a DeleteAttachmentWithResponse call
+func ParseDeleteAttachmentResponse(rsp *http.Response) (*DeleteAttachmentResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteAttachmentResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RowTxid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetAttachmentResponse parses an HTTP response from a GetAttachmentWithResponse call
+func ParseGetAttachmentResponse(rsp *http.Response) (*GetAttachmentResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetAttachmentResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListEntityClaimsResponse parses an HTTP response from a ListEntityClaimsWithResponse call
 func ParseListEntityClaimsResponse(rsp *http.Response) (*ListEntityClaimsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -10152,6 +20772,39 @@ func ParseListEntityClaimsResponse(rsp *http.Response) (*ListEntityClaimsRespons
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest []Claim
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseWriteCollectionResponse parses an HTTP response from a WriteCollectionWithResponse call
+func ParseWriteCollectionResponse(rsp *http.Response) (*WriteCollectionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &WriteCollectionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest CollectionResult
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -10235,6 +20888,357 @@ func ParseGetEntityDisplayResponse(rsp *http.Response) (*GetEntityDisplayRespons
 	return response, nil
 }
 
+// ParseUnsubscribeFromEventSourceResponse parses an HTTP response from a UnsubscribeFromEventSourceWithResponse call
+func ParseUnsubscribeFromEventSourceResponse(rsp *http.Response) (*UnsubscribeFromEventSourceResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UnsubscribeFromEventSourceResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSubscribeToEventSourceResponse parses an HTTP response from a SubscribeToEventSourceWithResponse call
+func ParseSubscribeToEventSourceResponse(rsp *http.Response) (*SubscribeToEventSourceResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SubscribeToEventSourceResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseForkEntityResponse parses an HTTP response from a ForkEntityWithResponse call
+func ParseForkEntityResponse(rsp *http.Response) (*ForkEntityResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ForkEntityResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest ForkResult
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListEntityGrantsResponse parses an HTTP response from a ListEntityGrantsWithResponse call
+func ParseListEntityGrantsResponse(rsp *http.Response) (*ListEntityGrantsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListEntityGrantsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest GrantList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutEntityGrantResponse parses an HTTP response from a PutEntityGrantWithResponse call
+func ParsePutEntityGrantResponse(rsp *http.Response) (*PutEntityGrantResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutEntityGrantResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Grant
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteEntityGrantResponse parses an HTTP response from a DeleteEntityGrantWithResponse call
+func ParseDeleteEntityGrantResponse(rsp *http.Response) (*DeleteEntityGrantResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteEntityGrantResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteInboxMessageResponse parses an HTTP response from a DeleteInboxMessageWithResponse call
+func ParseDeleteInboxMessageResponse(rsp *http.Response) (*DeleteInboxMessageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteInboxMessageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RowTxid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePatchInboxMessageResponse parses an HTTP response from a PatchInboxMessageWithResponse call
+func ParsePatchInboxMessageResponse(rsp *http.Response) (*PatchInboxMessageResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PatchInboxMessageResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RowTxid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeletePgSyncObservationResponse parses an HTTP response from a DeletePgSyncObservationWithResponse call
+func ParseDeletePgSyncObservationResponse(rsp *http.Response) (*DeletePgSyncObservationResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeletePgSyncObservationResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RowTxid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteScheduleResponse parses an HTTP response from a DeleteScheduleWithResponse call
+func ParseDeleteScheduleResponse(rsp *http.Response) (*DeleteScheduleResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteScheduleResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RowTxid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutScheduleResponse parses an HTTP response from a PutScheduleWithResponse call
+func ParsePutScheduleResponse(rsp *http.Response) (*PutScheduleResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutScheduleResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RowTxid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseSendToEntityResponse parses an HTTP response from a SendToEntityWithResponse call
 func ParseSendToEntityResponse(rsp *http.Response) (*SendToEntityResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -10255,6 +21259,9 @@ func ParseSendToEntityResponse(rsp *http.Response) (*SendToEntityResponse, error
 			return nil, err
 		}
 		response.JSON200 = &dest
+
+	case rsp.StatusCode == 204:
+		break // No content-type
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Problem
@@ -10413,6 +21420,64 @@ func ParseListEntityWakesResponse(rsp *http.Response) (*ListEntityWakesResponse,
 	return response, nil
 }
 
+// ParseUnsubscribeFromWebhookSourceResponse parses an HTTP response from a UnsubscribeFromWebhookSourceWithResponse call
+func ParseUnsubscribeFromWebhookSourceResponse(rsp *http.Response) (*UnsubscribeFromWebhookSourceResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UnsubscribeFromWebhookSourceResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSubscribeToWebhookSourceResponse parses an HTTP response from a SubscribeToWebhookSourceWithResponse call
+func ParseSubscribeToWebhookSourceResponse(rsp *http.Response) (*SubscribeToWebhookSourceResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SubscribeToWebhookSourceResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListEntityTypesResponse parses an HTTP response from a ListEntityTypesWithResponse call
 func ParseListEntityTypesResponse(rsp *http.Response) (*ListEntityTypesResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -10541,6 +21606,101 @@ func ParseGetEntityTypeResponse(rsp *http.Response) (*GetEntityTypeResponse, err
 	return response, nil
 }
 
+// ParseListEntityTypeGrantsResponse parses an HTTP response from a ListEntityTypeGrantsWithResponse call
+func ParseListEntityTypeGrantsResponse(rsp *http.Response) (*ListEntityTypeGrantsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListEntityTypeGrantsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest GrantList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutEntityTypeGrantResponse parses an HTTP response from a PutEntityTypeGrantWithResponse call
+func ParsePutEntityTypeGrantResponse(rsp *http.Response) (*PutEntityTypeGrantResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutEntityTypeGrantResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Grant
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteEntityTypeGrantResponse parses an HTTP response from a DeleteEntityTypeGrantWithResponse call
+func ParseDeleteEntityTypeGrantResponse(rsp *http.Response) (*DeleteEntityTypeGrantResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteEntityTypeGrantResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParsePatchEntityTypeSchemasResponse parses an HTTP response from a PatchEntityTypeSchemasWithResponse call
 func ParsePatchEntityTypeSchemasResponse(rsp *http.Response) (*PatchEntityTypeSchemasResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -10574,6 +21734,39 @@ func ParsePatchEntityTypeSchemasResponse(rsp *http.Response) (*PatchEntityTypeSc
 	return response, nil
 }
 
+// ParseListEventSourcesResponse parses an HTTP response from a ListEventSourcesWithResponse call
+func ParseListEventSourcesResponse(rsp *http.Response) (*ListEventSourcesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListEventSourcesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EventSources
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetHealthResponse parses an HTTP response from a GetHealthWithResponse call
 func ParseGetHealthResponse(rsp *http.Response) (*GetHealthResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -10590,6 +21783,167 @@ func ParseGetHealthResponse(rsp *http.Response) (*GetHealthResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Health
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseEnsureCronStreamResponse parses an HTTP response from a EnsureCronStreamWithResponse call
+func ParseEnsureCronStreamResponse(rsp *http.Response) (*EnsureCronStreamResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &EnsureCronStreamResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest CronStream
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseEnsureMembershipStreamResponse parses an HTTP response from a EnsureMembershipStreamWithResponse call
+func ParseEnsureMembershipStreamResponse(rsp *http.Response) (*EnsureMembershipStreamResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &EnsureMembershipStreamResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest SourceStream
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRegisterPgSyncResponse parses an HTTP response from a RegisterPgSyncWithResponse call
+func ParseRegisterPgSyncResponse(rsp *http.Response) (*RegisterPgSyncResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RegisterPgSyncResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListPluginsResponse parses an HTTP response from a ListPluginsWithResponse call
+func ParseListPluginsResponse(rsp *http.Response) (*ListPluginsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListPluginsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []PluginInfo
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetPluginLogResponse parses an HTTP response from a GetPluginLogWithResponse call
+func ParseGetPluginLogResponse(rsp *http.Response) (*GetPluginLogResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetPluginLogResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []PluginLogLine
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -10940,6 +22294,68 @@ func ParseCreateServiceResponse(rsp *http.Response) (*CreateServiceResponse, err
 	return response, nil
 }
 
+// ParseListTransportsResponse parses an HTTP response from a ListTransportsWithResponse call
+func ParseListTransportsResponse(rsp *http.Response) (*ListTransportsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListTransportsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []TransportInfo
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRegisterWakeResponse parses an HTTP response from a RegisterWakeWithResponse call
+func ParseRegisterWakeResponse(rsp *http.Response) (*RegisterWakeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RegisterWakeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseWakeCallbackResponse parses an HTTP response from a WakeCallbackWithResponse call
 func ParseWakeCallbackResponse(rsp *http.Response) (*WakeCallbackResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -10956,6 +22372,134 @@ func ParseWakeCallbackResponse(rsp *http.Response) (*WakeCallbackResponse, error
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest CallbackAnswer
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseUnregisterWakeResponse parses an HTTP response from a UnregisterWakeWithResponse call
+func ParseUnregisterWakeResponse(rsp *http.Response) (*UnregisterWakeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UnregisterWakeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetWakeResponse parses an HTTP response from a GetWakeWithResponse call
+func ParseGetWakeResponse(rsp *http.Response) (*GetWakeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetWakeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WakeFile
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRedeliverWakeResponse parses an HTTP response from a RedeliverWakeWithResponse call
+func ParseRedeliverWakeResponse(rsp *http.Response) (*RedeliverWakeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RedeliverWakeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WakeRedelivered
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListWebhookSourcesResponse parses an HTTP response from a ListWebhookSourcesWithResponse call
+func ParseListWebhookSourcesResponse(rsp *http.Response) (*ListWebhookSourcesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListWebhookSourcesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest WebhookSources
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

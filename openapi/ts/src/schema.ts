@@ -4,6 +4,178 @@
  */
 
 export interface paths {
+    "/__ds/jwks.json": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The keys that deliveries are signed with */
+        get: operations["getSigningKeys"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/__ds/subscriptions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Your subscriptions, by id */
+        get: operations["listSubscriptions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/__ds/subscriptions/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A subscription, and how far it is */
+        get: operations["getSubscription"];
+        /** Make a subscription, or confirm it */
+        put: operations["putSubscription"];
+        post?: never;
+        /** Delete a subscription */
+        delete: operations["deleteSubscription"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/__ds/subscriptions/{id}/ack": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Say how far you are, keep the lease, and with done give it back */
+        post: operations["ackSubscription"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/__ds/subscriptions/{id}/callback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A webhook's receiver takes the lease, keeps it, acks, and with done gives it back */
+        post: operations["subscriptionCallback"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/__ds/subscriptions/{id}/claim": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Take the lease of a pull-wake subscription */
+        post: operations["claimSubscription"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/__ds/subscriptions/{id}/release": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Give the lease back */
+        post: operations["releaseSubscription"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/__ds/subscriptions/{id}/streams": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Name more streams */
+        post: operations["addSubscriptionStreams"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/__ds/subscriptions/{id}/streams/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Take a stream's name back */
+        delete: operations["removeSubscriptionStream"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/__ds/subscriptions/{id}/wakes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A subscription's wakes, newest first */
+        get: operations["listSubscriptionWakes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/_electric/consumers/{id}": {
         parameters: {
             query?: never;
@@ -89,6 +261,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/_electric/electric/v1/shape": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A table's rows that the caller may see, and every change of them */
+        get: operations["readShape"];
+        put?: never;
+        /**
+         * Some of a shape's rows, and the snapshot that they are from
+         * @description The body may hold where, params, order_by, limit and offset. GET with subset__where and so on does the same.
+         */
+        post: operations["readShapeSubset"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/_electric/entities": {
         parameters: {
             query?: never;
@@ -126,6 +319,41 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/_electric/entities/{type}/{id}/attachments": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Attach a file of at most 25 MiB to an entity */
+        post: operations["putAttachment"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/entities/{type}/{id}/attachments/{key}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A file of an entity */
+        get: operations["getAttachment"];
+        put?: never;
+        post?: never;
+        /** Remove a file of an entity */
+        delete: operations["deleteAttachment"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/_electric/entities/{type}/{id}/claims": {
         parameters: {
             query?: never;
@@ -137,6 +365,23 @@ export interface paths {
         get: operations["listEntityClaims"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/entities/{type}/{id}/collections/{key}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Write a row of a collection that its entity's type lets others write */
+        post: operations["writeCollection"];
         delete?: never;
         options?: never;
         head?: never;
@@ -172,6 +417,129 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/entities/{type}/{id}/event-source-subscriptions/{key}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Refused: there is no webhook source */
+        put: operations["subscribeToEventSource"];
+        post?: never;
+        /** Refused: there is no webhook source */
+        delete: operations["unsubscribeFromEventSource"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/entities/{type}/{id}/fork": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Fork an entity and its descendants: each goes on by itself from where it is */
+        post: operations["forkEntity"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/entities/{type}/{id}/grants": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The grants on an entity */
+        get: operations["listEntityGrants"];
+        put?: never;
+        /** Grant a permission on an entity */
+        post: operations["putEntityGrant"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/entities/{type}/{id}/grants/{key}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Take a grant back */
+        delete: operations["deleteEntityGrant"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/entities/{type}/{id}/inbox/{key}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Take a message out of an entity's inbox */
+        delete: operations["deleteInboxMessage"];
+        options?: never;
+        head?: never;
+        /** Edit a message that waits in an entity's inbox */
+        patch: operations["patchInboxMessage"];
+        trace?: never;
+    };
+    "/_electric/entities/{type}/{id}/pg-sync-observations/{key}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Stop observing a synced table */
+        delete: operations["deletePgSyncObservation"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/entities/{type}/{id}/schedules/{key}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Wake an entity by a cron expression, or send a message at a time */
+        put: operations["putSchedule"];
+        post?: never;
+        /** Remove a schedule; one that is not there is fine */
+        delete: operations["deleteSchedule"];
         options?: never;
         head?: never;
         patch?: never;
@@ -246,6 +614,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/_electric/entities/{type}/{id}/webhook-source-subscriptions/{key}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Refused: there is no webhook source */
+        put: operations["subscribeToWebhookSource"];
+        post?: never;
+        /** Refused: there is no webhook source */
+        delete: operations["unsubscribeFromWebhookSource"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/_electric/entity-types": {
         parameters: {
             query?: never;
@@ -282,6 +668,41 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/_electric/entity-types/{name}/grants": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The grants on an entity type */
+        get: operations["listEntityTypeGrants"];
+        put?: never;
+        /** Grant a permission on an entity type */
+        post: operations["putEntityTypeGrant"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/entity-types/{name}/grants/{grant}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Take a grant on an entity type back */
+        delete: operations["deleteEntityTypeGrant"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/_electric/entity-types/{name}/schemas": {
         parameters: {
             query?: never;
@@ -299,6 +720,23 @@ export interface paths {
         patch: operations["patchEntityTypeSchemas"];
         trace?: never;
     };
+    "/_electric/event-sources": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The same under the name that earlier clients know */
+        get: operations["listEventSources"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/_electric/health": {
         parameters: {
             query?: never;
@@ -308,6 +746,91 @@ export interface paths {
         };
         /** Whether the server answers */
         get: operations["getHealth"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/observations/cron/ensure-stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Make the stream that ticks by a cron expression */
+        post: operations["ensureCronStream"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/observations/entities/ensure-stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Make the stream of the entities that have certain tags */
+        post: operations["ensureMembershipStream"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/pg-sync/register": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Refused: this gateway syncs no other database */
+        post: operations["registerPgSync"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/plugins": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** How the plugins of this gateway are doing */
+        get: operations["listPlugins"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/plugins/{name}/log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The end of what a plugin of this gateway has printed */
+        get: operations["getPluginLog"];
         put?: never;
         post?: never;
         delete?: never;
@@ -454,6 +977,40 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/_electric/transports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The types of dispatch targets, with the schema of each */
+        get: operations["listTransports"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/wake": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Wake an entity by what happens on a source */
+        post: operations["registerWake"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/_electric/wake-callbacks/{wakeId}": {
         parameters: {
             query?: never;
@@ -468,6 +1025,80 @@ export interface paths {
          * @description With wakeId (or neither it nor epoch, under a claim token): claim. With done: ack and release. With acks: ack. Else: heartbeat.
          */
         post: operations["wakeCallback"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/wake/unregister": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Wake an entity no more by a source, or by what a manifest key asked for */
+        post: operations["unregisterWake"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/wakes/{wakeId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * A wake and the attempts to deliver it
+         * @description For the owner of its entity or subscription, and for those who may manage the entity. Of the attempts the last twenty are kept.
+         */
+        get: operations["getWake"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/wakes/{wakeId}/redeliver": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Deliver an open wake again, now
+         * @description It is the same wake with the same epoch, so its receiver sees the same idempotency key. One that the receiver had refused for good gets its retries back.
+         */
+        post: operations["redeliverWake"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/webhook-sources": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The webhook sources of this gateway: none */
+        get: operations["listWebhookSources"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -518,6 +1149,31 @@ export interface components {
             lease_expires_at: string;
             wake_id: string;
         };
+        Attachment: {
+            /** Format: int64 */
+            byteLength: number;
+            createdAt: string;
+            createdBy: string;
+            filename?: string;
+            id: string;
+            key: string;
+            /** @enum {string} */
+            kind: "attachment";
+            meta?: unknown;
+            mimeType: string;
+            /** @enum {string} */
+            role: "input" | "output";
+            sha256: string;
+            /** @enum {string} */
+            status: "complete";
+            streamPath: string;
+            subject: components["schemas"]["AttachmentSubject"];
+        };
+        AttachmentSubject: {
+            key: string;
+            /** @enum {string} */
+            type: "inbox" | "run" | "text" | "tool_call" | "context";
+        };
         CallbackAnswer: {
             /** @description Rotates the claim token: use it from now on. */
             claimToken?: string;
@@ -560,6 +1216,19 @@ export interface components {
             /** Format: date-time */
             updated_at: string;
             wake_id: string | null;
+        };
+        CollectionResult: {
+            key: string;
+            /** Format: uuid */
+            txid: string;
+        };
+        CollectionWrite: {
+            /** @description The row's key; an insert without one gets one. */
+            key?: string;
+            /** @enum {string} */
+            operation: "insert" | "update" | "delete";
+            /** @description Checked against the collection's state schema. */
+            value?: unknown;
         };
         Consumer: {
             consumerId: string;
@@ -607,6 +1276,28 @@ export interface components {
             /** @description Records the run as failed. */
             error?: string;
             wakeId?: string;
+        };
+        CronStream: {
+            streamUrl: string;
+        };
+        CronStreamRequest: {
+            /** @description Five fields. */
+            expression: string;
+            /** @description An IANA time zone; UTC if absent. */
+            timezone?: string;
+        };
+        DeliveryAttempt: {
+            /** Format: int64 */
+            attempt: number;
+            error: string | null;
+            /** Format: date-time */
+            finished_at: string | null;
+            outcome: string | null;
+            /** Format: date-time */
+            started_at: string;
+            /** Format: int64 */
+            status_code: number | null;
+            transport: string;
         };
         DispatchPolicy: {
             /** @description Where wakes go. Exactly one target. */
@@ -783,6 +1474,87 @@ export interface components {
                 [key: string]: unknown;
             };
         };
+        EventSources: {
+            eventSources: unknown[];
+        };
+        ForkPointerStruct: {
+            /** @description An offset of the entity's stream; null is its start. */
+            offset: string | null;
+            /**
+             * Format: double
+             * @description How many messages behind the offset are kept.
+             */
+            sub_offset: number;
+        };
+        ForkRequest: {
+            /**
+             * @description Forks the entity as it was after its last completed run.
+             * @enum {string}
+             */
+            anchor?: "latest_completed_run";
+            /** @description Forks the entity as it was at a message; it may be at work. Of its children those are forked that its manifest named then. */
+            fork_pointer?: components["schemas"]["ForkPointerStruct"];
+            /** @description A first message's payload. */
+            initialMessage?: unknown;
+            /** @description The last part of the fork's url; made up when absent. */
+            instance_id?: string;
+            /** @description Url of the fork's parent. */
+            parent?: string;
+            /** @description Added to those of the entity. */
+            tags?: {
+                [key: string]: string;
+            };
+            /**
+             * Format: double
+             * @description How long to wait for the entity and its descendants to become idle, at most 120000. Absent: 30 s. 0: not at all.
+             */
+            waitTimeoutMs?: number;
+            /** @description What the parent is woken by. */
+            wake?: components["schemas"]["SpawnWake"];
+        };
+        ForkResult: {
+            /** @description The root and the descendants forked with it. */
+            entities: components["schemas"]["Entity"][];
+            root: components["schemas"]["Entity"];
+        };
+        Grant: {
+            copy_to_children?: boolean;
+            created_at: string;
+            created_by: string;
+            entity_type?: string;
+            entity_url?: string;
+            expires_at?: string;
+            /** Format: int64 */
+            id: number;
+            permission: string;
+            propagation?: string;
+            subject_kind: string;
+            subject_value: string;
+            updated_at: string;
+        };
+        GrantList: {
+            grants: components["schemas"]["Grant"][];
+        };
+        GrantRequest: {
+            /** @description A child gets a grant of its own like this when it is spawned. */
+            copy_to_children?: boolean;
+            /** @description RFC 3339 time, by the database's clock, from which it does not count any more. */
+            expires_at?: string;
+            /**
+             * @description manage implies all. Types know spawn and manage.
+             * @enum {string}
+             */
+            permission: "read" | "write" | "delete" | "signal" | "fork" | "schedule" | "spawn" | "manage";
+            /**
+             * @description Whether it holds for the entity's descendants too, those to come included.
+             * @enum {string}
+             */
+            propagation?: "self" | "descendants";
+            /** @enum {string} */
+            subject_kind: "principal" | "principal_kind";
+            /** @description A principal, as kind:id or its URL; or a kind: user, agent, service, system. */
+            subject_value: string;
+        };
         Health: {
             /** @example ok */
             status: string;
@@ -791,11 +1563,90 @@ export interface components {
             code: string;
             message: string;
         };
+        InboxPatch: {
+            /** @enum {string} */
+            mode?: "immediate" | "queued" | "paused" | "steer";
+            /** @description Any JSON. */
+            payload?: unknown;
+            /** @description Queued messages are taken in the byte order of their positions. */
+            position?: string;
+            /** @enum {string} */
+            status?: "pending" | "processed" | "cancelled";
+        };
+        Item: {
+            alg: string;
+            crv: string;
+            kid: string;
+            kty: string;
+            use: string;
+            x: string;
+        };
+        MembershipStreamRequest: {
+            /** @description Entities that have all of these. */
+            tags?: {
+                [key: string]: string;
+            };
+        };
+        OptionsStruct: {
+            columns?: string[];
+            metadata?: unknown;
+            /** @description A list of strings, or an object of them. */
+            params?: unknown;
+            /** @enum {string} */
+            replica?: "default" | "full";
+            table: string;
+            url?: string;
+            where?: string;
+        } & {
+            [key: string]: unknown;
+        };
         PathOffset: {
             /** @description How far it has been worked: read from here. */
             ackedOffset?: string;
             offset: string;
             path: string;
+        };
+        PgSyncRequest: {
+            metadata?: unknown;
+            options: components["schemas"]["OptionsStruct"];
+        };
+        PluginInfo: {
+            at_most_once: boolean;
+            /** @description It is a part of the gateway's own program. */
+            builtin: boolean;
+            /** @description What is wrong with it; absent if nothing is. */
+            code?: string;
+            detail?: string;
+            /**
+             * Format: int64
+             * @description How often it has failed within the last minute.
+             */
+            failures: number;
+            /** @description It runs in the gateway's process, not in one of its own. */
+            in_process: boolean;
+            /** @enum {string} */
+            kind: "transport" | "authhook";
+            name: string;
+            /**
+             * Format: date-time
+             * @description When it is tried again.
+             */
+            next_start?: string;
+            /** Format: int64 */
+            pid?: number;
+            /**
+             * Format: int64
+             * @description How often it has come up.
+             */
+            starts: number;
+            /** @enum {string} */
+            state: "up" | "starting" | "waiting" | "circuit_open" | "stopped";
+            version: string;
+        };
+        PluginLogLine: {
+            /** Format: date-time */
+            at: string;
+            text: string;
         };
         Problem: {
             /** @description Stable. Match on it. */
@@ -830,6 +1681,13 @@ export interface components {
             message: string;
         } & {
             [key: string]: unknown;
+        };
+        RowTxid: {
+            /**
+             * Format: uuid
+             * @description The txid in the headers of the row on the entity's stream.
+             */
+            txid: string;
         };
         Runner: {
             /** @description From the mutex, never self-reported. */
@@ -980,10 +1838,31 @@ export interface components {
             name: string;
             remote?: boolean;
         };
+        ScheduleRequest: {
+            /** Format: double */
+            debounceMs?: number;
+            /** @description cron: five fields. */
+            expression?: string;
+            /** @description future_send: an RFC 3339 time. */
+            fireAt?: string;
+            /** @description future_send: the entity itself, or the caller's principal. */
+            from?: string;
+            messageType?: string;
+            /** @description Any JSON. */
+            payload: unknown;
+            /** @enum {string} */
+            scheduleType: "cron" | "future_send";
+            /** @description future_send: the entity it is sent to; the schedule's own if absent. */
+            targetUrl?: string;
+            /** Format: double */
+            timeoutMs?: number;
+            /** @description cron: an IANA time zone; UTC if absent. */
+            timezone?: string;
+        };
         SendRequest: {
             /**
              * Format: double
-             * @description Delayed sends are not served yet: only 0 is taken.
+             * @description Send it so many milliseconds from now; answered by 204.
              */
             afterMs?: number;
             from?: string;
@@ -1033,11 +1912,29 @@ export interface components {
             txid: number;
             url: string;
         };
+        SignedWebhook: {
+            signing: components["schemas"]["SignedWebhookSigningStruct"];
+            url: string;
+        };
+        SignedWebhookSigningStruct: {
+            alg: string;
+            jwks_url: string;
+            kid: string;
+        };
+        SigningKeys: {
+            keys: components["schemas"]["Item"][];
+        };
+        SourceStream: {
+            sourceRef: string;
+            streamUrl: string;
+        };
         SpawnRequest: {
             /** @description An object, checked against the type's creation_schema. */
             args?: unknown;
             /** @description Fixed at spawn. */
             dispatch_policy?: components["schemas"]["DispatchPolicy"];
+            /** @description Grants on the new entity, as in POST …/grants. A child's broad ones (manage, to a kind, for descendants or children) need manage on its parent. */
+            grants?: unknown;
             /** @description A first message's payload. */
             initialMessage?: unknown;
             initialMessageType?: string;
@@ -1047,13 +1944,158 @@ export interface components {
             tags?: {
                 [key: string]: string;
             };
+            /** @description Wakes another entity by what happens on this one, from its first moment. */
+            wake?: components["schemas"]["SpawnWake"];
+        };
+        SpawnWake: {
+            /** @description "runFinished", or {on: "change", collections?, ops?}; ops are insert, update, delete. */
+            condition: unknown;
+            /**
+             * Format: double
+             * @description Changes are collected until none has come for this long.
+             */
+            debounceMs?: number;
+            /** @description Whether a child's finished run brings what it said; true unless false is given. */
+            includeResponse?: boolean;
+            /** @description Under which it can be unregistered. */
+            manifestKey?: string;
+            /** @description The entity that is woken. */
+            subscriberUrl: string;
+            /**
+             * Format: double
+             * @description Woken without a change if none has come within this time.
+             */
+            timeoutMs?: number;
+        };
+        SubscriptionClaim: {
+            /** @description Names the attempt: repeated with it, a claim answers the same again. */
+            claim_id?: string;
+            /** @description Who others are told has it. */
+            worker: string;
+        };
+        SubscriptionClaimed: {
+            /** Format: int64 */
+            generation: number;
+            /**
+             * Format: int64
+             * @description What is left of the lease, by the server's clock.
+             */
+            lease_ms: number;
+            /** Format: int64 */
+            lease_ttl_ms: number;
+            streams: components["schemas"]["SubscriptionStream"][];
+            /** @description Goes into Authorization: Bearer of acks and of the release. */
+            token: string;
+            wake_id: string;
+        } & {
+            [key: string]: unknown;
+        };
+        SubscriptionInfo: {
+            /** Format: date-time */
+            created_at: string;
+            current_holder?: string;
+            description?: string;
+            /** Format: int64 */
+            generation: number;
+            has_pending: boolean;
+            id: string;
+            last_error?: string;
+            /** Format: int64 */
+            lease_ttl_ms: number;
+            owner_principal: string;
+            pattern?: string;
+            /** @enum {string} */
+            state: "idle" | "waking" | "claimed" | "expired";
+            /**
+             * @description failed while the receiver's last answer was a refusal.
+             * @enum {string}
+             */
+            status: "active" | "failed";
+            /** @description At most a thousand, the named ones first; absent in lists. */
+            streams?: components["schemas"]["SubscriptionStream"][];
+            /** @description The same as id. */
+            subscription_id: string;
+            /** @enum {string} */
+            type: "webhook" | "pull-wake";
+            wake_stream?: string;
+            webhook?: components["schemas"]["SignedWebhook"];
+        };
+        SubscriptionList: {
+            subscriptions: components["schemas"]["SubscriptionInfo"][];
+        };
+        SubscriptionPut: {
+            description?: string;
+            /**
+             * Format: int64
+             * @default 30000
+             */
+            lease_ttl_ms: number;
+            /** @description Paths to watch: * is one segment, ** any number. Needed unless streams are given. */
+            pattern?: string;
+            /** @description Paths to watch, of streams that exist or come later. */
+            streams?: string[];
+            /** @enum {string} */
+            type: "webhook" | "pull-wake";
+            /** @description For type pull-wake: a JSON stream, made if it is not there. */
+            wake_stream?: string;
+            /** @description For type webhook. */
+            webhook?: components["schemas"]["WebhookOf"];
+        };
+        SubscriptionStream: {
+            acked_offset: string;
+            has_pending: boolean;
+            link_type: string;
+            path: string;
+            tail_offset: string;
+        };
+        SubscriptionStreams: {
+            streams: string[];
+        };
+        SubscriptionTurn: {
+            acks?: components["schemas"]["AckBody"][];
+            /** @description Gives the lease back. */
+            done?: boolean;
+            /** @description With done: records the run as failed. */
+            error?: string;
+            /** Format: int64 */
+            generation?: number;
+            wake_id?: string;
+        };
+        SubscriptionTurned: {
+            /** @description After done: work is left, and a fresh wake exists. */
+            next_wake: boolean;
+            ok: boolean;
+        };
+        SubscriptionWakes: {
+            wakes: components["schemas"]["Wake"][];
         };
         TagValue: {
             value: string;
         };
+        TransportInfo: {
+            /** @description A send whose outcome is not known is left to a person, not repeated. */
+            at_most_once: boolean;
+            /** @description Whether wakes can be delivered to such targets now. */
+            available: boolean;
+            /** @description JSON Schema (2020-12) of such a target; an empty one allows everything or is not known yet. */
+            target_schema: {
+                [key: string]: unknown;
+            };
+            /** @description The target's "type". */
+            type: string;
+        };
         Txid: {
             /** Format: int64 */
             txid: number;
+        };
+        TypeGrantRequest: {
+            expires_at?: string;
+            /** @enum {string} */
+            permission: "spawn" | "manage";
+            /** @enum {string} */
+            subject_kind: "principal" | "principal_kind";
+            /** @description A principal, as kind:id or its URL; or a kind: user, agent, service, system. */
+            subject_value: string;
         };
         Wake: {
             /** Format: int32 */
@@ -1107,6 +2149,34 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
+        WakeFile: {
+            /** Format: int32 */
+            attempts: number;
+            claim_status: string;
+            /** Format: date-time */
+            claimed_at: string | null;
+            consumer_id: string;
+            /** Format: date-time */
+            created_at: string;
+            /** Format: date-time */
+            delivered_at: string | null;
+            deliveries: components["schemas"]["DeliveryAttempt"][];
+            delivery_status: string;
+            entity_url: string | null;
+            /** Format: int64 */
+            epoch: number;
+            /** Format: date-time */
+            next_attempt_at: string | null;
+            notification_public: unknown;
+            /** Format: date-time */
+            resolved_at: string | null;
+            runner_wake_stream: string | null;
+            runner_wake_stream_offset: string | null;
+            target_runner_id: string | null;
+            target_type: string;
+            target_webhook_url: string | null;
+            wake_id: string;
+        };
         WakeNotification: {
             /** @description Where the lease is confirmed, kept and given back. */
             callback?: string;
@@ -1130,7 +2200,7 @@ export interface components {
                 [key: string]: string;
             };
             streamPath?: string;
-            /** @description Offsets are the tails at wake time. */
+            /** @description Each offset is the end of the newest message that asks for work. */
             streams?: components["schemas"]["PathOffset"][];
             triggerEvent?: string;
             triggeredBy?: string[];
@@ -1139,6 +2209,43 @@ export interface components {
             writeToken?: string;
         } & {
             [key: string]: unknown;
+        };
+        WakeRedelivered: {
+            ok: boolean;
+            wakeId: string;
+        };
+        WakeRegistration: {
+            /** @description "runFinished", or {on: "change", collections?, ops?}; ops are insert, update, delete. */
+            condition: unknown;
+            /**
+             * Format: double
+             * @description Changes are collected until none has come for this long.
+             */
+            debounceMs?: number;
+            /** @description Whether a child's finished run brings what it said; true unless false is given. */
+            includeResponse?: boolean;
+            /** @description Under which it can be unregistered. */
+            manifestKey?: string;
+            /** @description An entity's url or a stream's path. It need not exist yet. */
+            sourceUrl: string;
+            /** @description The entity that is woken. */
+            subscriberUrl: string;
+            /**
+             * Format: double
+             * @description Woken without a change if none has come within this time.
+             */
+            timeoutMs?: number;
+        };
+        WakeUnregistration: {
+            manifestKey?: string;
+            sourceUrl?: string;
+            subscriberUrl: string;
+        };
+        WebhookOf: {
+            url: string;
+        };
+        WebhookSources: {
+            webhookSources: unknown[];
         };
     };
     responses: never;
@@ -1149,6 +2256,455 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    getSigningKeys: {
+        parameters: {
+            query?: {
+                /** @description The service; default is "default". */
+                service?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/jwk-set+json": components["schemas"]["SigningKeys"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listSubscriptions: {
+        parameters: {
+            query?: {
+                /** @description The service; default is "default". */
+                service?: string;
+                /** @description Only ids behind this one. */
+                after?: string;
+                /** @description At most so many, up to 1000. */
+                limit?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SubscriptionList"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getSubscription: {
+        parameters: {
+            query?: {
+                /** @description The service; default is "default". */
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The subscription's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SubscriptionInfo"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    putSubscription: {
+        parameters: {
+            query?: {
+                /** @description The service; default is "default". */
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The subscription's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["SubscriptionPut"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SubscriptionInfo"];
+                };
+            };
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SubscriptionInfo"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteSubscription: {
+        parameters: {
+            query?: {
+                /** @description The service; default is "default". */
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The subscription's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    ackSubscription: {
+        parameters: {
+            query?: {
+                /** @description The service; default is "default". */
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The subscription's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["SubscriptionTurn"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SubscriptionTurned"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    subscriptionCallback: {
+        parameters: {
+            query?: {
+                /** @description The service; default is "default". */
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The subscription's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["SubscriptionTurn"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SubscriptionTurned"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    claimSubscription: {
+        parameters: {
+            query?: {
+                /** @description The service; default is "default". */
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The subscription's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["SubscriptionClaim"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SubscriptionClaimed"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    releaseSubscription: {
+        parameters: {
+            query?: {
+                /** @description The service; default is "default". */
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The subscription's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["SubscriptionTurn"];
+            };
+        };
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    addSubscriptionStreams: {
+        parameters: {
+            query?: {
+                /** @description The service; default is "default". */
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The subscription's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["SubscriptionStreams"];
+            };
+        };
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    removeSubscriptionStream: {
+        parameters: {
+            query?: {
+                /** @description The service; default is "default". */
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The subscription's id. */
+                id: string;
+                /** @description The stream's path; it may hold slashes, escaped or not. */
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listSubscriptionWakes: {
+        parameters: {
+            query?: {
+                /** @description The service; default is "default". */
+                service?: string;
+                /** @description Only generations below this one. */
+                before?: string;
+                /** @description At most so many, up to 1000. */
+                limit?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The subscription's id. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SubscriptionWakes"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     getConsumer: {
         parameters: {
             query?: {
@@ -1327,6 +2883,150 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["CallbackAnswer"];
                 };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readShape: {
+        parameters: {
+            query: {
+                /** @description entities, entity_types, runners, runner_runtime_diagnostics, users, entity_effective_permissions, entity_dispatch_state, wake_notifications or consumer_claims. */
+                table: string;
+                /** @description The service; default is "default". */
+                service?: string;
+                /** @description Which rows, as SQL has it: comparisons, IN, LIKE, BETWEEN, IS NULL, AND, OR, NOT on columns, literals and $1 … */
+                where?: string;
+                /** @description The values of $1 …, a JSON object by number or an array; params[1]=… is taken too. */
+                params?: string;
+                /** @description Names, separated by commas; all without it. */
+                columns?: string;
+                /** @description full: whole rows with each change. */
+                replica?: string;
+                /** @description changes_only: no first rows. */
+                log?: string;
+                /** @description -1: the rows as they are; now: none of them; else from Electric-Offset. */
+                offset?: string;
+                /** @description From Electric-Handle. */
+                handle?: string;
+                /** @description true: wait for a change. */
+                live?: string;
+                /** @description true: send changes as events. */
+                live_sse?: string;
+                /** @description From Electric-Cursor. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description Goes into the next live request. */
+                    "Electric-Cursor"?: string;
+                    /** @description Names the shape in the next request. */
+                    "Electric-Handle"?: string;
+                    /** @description Where the next request goes on. */
+                    "Electric-Offset"?: string;
+                    /** @description The columns' types, as JSON. */
+                    "Electric-Schema"?: string;
+                    /** @description Present: this is all there is now. */
+                    "Electric-Up-To-Date"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                    "text/event-stream": string;
+                };
+            };
+            /** @description Not Modified */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Fetch the shape anew, from offset -1: the body's only message says must-refetch. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    readShapeSubset: {
+        parameters: {
+            query: {
+                /** @description entities, entity_types, runners, runner_runtime_diagnostics, users, entity_effective_permissions, entity_dispatch_state, wake_notifications or consumer_claims. */
+                table: string;
+                /** @description The service; default is "default". */
+                service?: string;
+                /** @description Which rows, as SQL has it: comparisons, IN, LIKE, BETWEEN, IS NULL, AND, OR, NOT on columns, literals and $1 … */
+                where?: string;
+                /** @description The values of $1 …, a JSON object by number or an array; params[1]=… is taken too. */
+                params?: string;
+                /** @description Names, separated by commas; all without it. */
+                columns?: string;
+                /** @description full: whole rows with each change. */
+                replica?: string;
+                /** @description changes_only: no first rows. */
+                log?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": unknown;
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description Goes into the next live request. */
+                    "Electric-Cursor"?: string;
+                    /** @description Names the shape in the next request. */
+                    "Electric-Handle"?: string;
+                    /** @description Where the next request goes on. */
+                    "Electric-Offset"?: string;
+                    /** @description The columns' types, as JSON. */
+                    "Electric-Schema"?: string;
+                    /** @description Present: this is all there is now. */
+                    "Electric-Up-To-Date"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Fetch the shape anew, from offset -1: the body's only message says must-refetch. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description A refusal or failure. */
             default: {
@@ -1524,6 +3224,136 @@ export interface operations {
             };
         };
     };
+    putAttachment: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                type: string;
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "multipart/form-data": {
+                    /** Format: binary */
+                    file: string;
+                    filename?: string;
+                    id?: string;
+                    /** @description A JSON object. */
+                    meta?: string;
+                    mimeType?: string;
+                    /** @enum {string} */
+                    role?: "input" | "output";
+                    /** @description JSON {type, key}: the row the file belongs to; type is inbox, run, text, tool_call or context. */
+                    subject?: string;
+                    subjectKey?: string;
+                    subjectType?: string;
+                };
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        attachment: components["schemas"]["Attachment"];
+                        /** Format: uuid */
+                        txid: string;
+                    };
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getAttachment: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                type: string;
+                id: string;
+                /** @description The attachment's id. */
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteAttachment: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The first segment of the entity's url. */
+                type: string;
+                /** @description The rest of the entity's url; it may hold slashes, escaped or not. */
+                id: string;
+                /** @description The attachment's id. */
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RowTxid"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     listEntityClaims: {
         parameters: {
             query?: {
@@ -1550,6 +3380,48 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Claim"][];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    writeCollection: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The first segment of the entity's url. */
+                type: string;
+                /** @description The rest of the entity's url; it may hold slashes, escaped or not. */
+                id: string;
+                /** @description The collection's name. */
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CollectionWrite"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CollectionResult"];
                 };
             };
             /** @description A refusal or failure. */
@@ -1635,6 +3507,429 @@ export interface operations {
             };
         };
     };
+    subscribeToEventSource: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The first segment of the entity's url. */
+                type: string;
+                /** @description The rest of the entity's url; it may hold slashes, escaped or not. */
+                id: string;
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": unknown;
+            };
+        };
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    unsubscribeFromEventSource: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The first segment of the entity's url. */
+                type: string;
+                /** @description The rest of the entity's url; it may hold slashes, escaped or not. */
+                id: string;
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    forkEntity: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The first segment of the entity's url. */
+                type: string;
+                /** @description The rest of the entity's url; it may hold slashes, escaped or not. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ForkRequest"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ForkResult"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listEntityGrants: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The first segment of the entity's url. */
+                type: string;
+                /** @description The rest of the entity's url; it may hold slashes, escaped or not. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GrantList"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    putEntityGrant: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The first segment of the entity's url. */
+                type: string;
+                /** @description The rest of the entity's url; it may hold slashes, escaped or not. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["GrantRequest"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Grant"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteEntityGrant: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The first segment of the entity's url. */
+                type: string;
+                /** @description The rest of the entity's url; it may hold slashes, escaped or not. */
+                id: string;
+                /** @description The grant's id. */
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteInboxMessage: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The first segment of the entity's url. */
+                type: string;
+                /** @description The rest of the entity's url; it may hold slashes, escaped or not. */
+                id: string;
+                /** @description The message's key. */
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RowTxid"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    patchInboxMessage: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The first segment of the entity's url. */
+                type: string;
+                /** @description The rest of the entity's url; it may hold slashes, escaped or not. */
+                id: string;
+                /** @description The message's key. */
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["InboxPatch"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RowTxid"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deletePgSyncObservation: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The first segment of the entity's url. */
+                type: string;
+                /** @description The rest of the entity's url; it may hold slashes, escaped or not. */
+                id: string;
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RowTxid"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    putSchedule: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The first segment of the entity's url. */
+                type: string;
+                /** @description The rest of the entity's url; it may hold slashes, escaped or not. */
+                id: string;
+                /** @description The schedule's id. */
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ScheduleRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RowTxid"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteSchedule: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The first segment of the entity's url. */
+                type: string;
+                /** @description The rest of the entity's url; it may hold slashes, escaped or not. */
+                id: string;
+                /** @description The schedule's id. */
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RowTxid"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     sendToEntity: {
         parameters: {
             query?: {
@@ -1667,6 +3962,13 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["SendResult"];
                 };
+            };
+            /** @description The message is scheduled (afterMs). */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description A refusal or failure. */
             default: {
@@ -1836,6 +4138,80 @@ export interface operations {
             };
         };
     };
+    subscribeToWebhookSource: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The first segment of the entity's url. */
+                type: string;
+                /** @description The rest of the entity's url; it may hold slashes, escaped or not. */
+                id: string;
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": unknown;
+            };
+        };
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    unsubscribeFromWebhookSource: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The first segment of the entity's url. */
+                type: string;
+                /** @description The rest of the entity's url; it may hold slashes, escaped or not. */
+                id: string;
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     listEntityTypes: {
         parameters: {
             query?: {
@@ -1967,6 +4343,109 @@ export interface operations {
             };
         };
     };
+    listEntityTypeGrants: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GrantList"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    putEntityTypeGrant: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TypeGrantRequest"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Grant"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteEntityTypeGrant: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                name: string;
+                /** @description The grant's id. */
+                grant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     patchEntityTypeSchemas: {
         parameters: {
             query?: {
@@ -2004,6 +4483,35 @@ export interface operations {
             };
         };
     };
+    listEventSources: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventSources"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     getHealth: {
         parameters: {
             query?: never;
@@ -2020,6 +4528,169 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Health"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    ensureCronStream: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CronStreamRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CronStream"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    ensureMembershipStream: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MembershipStreamRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SourceStream"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    registerPgSync: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PgSyncRequest"];
+            };
+        };
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listPlugins: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PluginInfo"][];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getPluginLog: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PluginLogLine"][];
                 };
             };
             /** @description A refusal or failure. */
@@ -2379,6 +5050,68 @@ export interface operations {
             };
         };
     };
+    listTransports: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TransportInfo"][];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    registerWake: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WakeRegistration"];
+            };
+        };
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     wakeCallback: {
         parameters: {
             query?: {
@@ -2406,6 +5139,134 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["CallbackAnswer"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    unregisterWake: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WakeUnregistration"];
+            };
+        };
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getWake: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                wakeId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WakeFile"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    redeliverWake: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                wakeId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WakeRedelivered"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listWebhookSources: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookSources"];
                 };
             };
             /** @description A refusal or failure. */
