@@ -1,10 +1,14 @@
 package observation
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/rouse-run/rouse/gateway/store"
 )
@@ -244,6 +248,47 @@ func TestASourceThatComesLaterIsReadFromItsStart(t *testing.T) {
 	if n := r.count(`select count(*) from rouse.observers where source_url = '/chat/theirs'`); n != 0 {
 		t.Error("somebody else's entity is observed")
 	}
+}
+
+// refusing is a database that cannot store what one observer has found.
+type refusing struct {
+	*store.Store
+	id int64
+}
+
+func (d *refusing) ObserveApply(ctx context.Context, moves []store.ObserverMove, wait bool) ([]string, error) {
+	for _, m := range moves {
+		if m.ID == d.id && len(m.Rows) > 0 {
+			return nil, &pgconn.PgError{Code: pgerrcode.DataException}
+		}
+	}
+	return d.Store.ObserveApply(ctx, moves, wait)
+}
+
+func TestOneThatCannotBeToldKeepsNobodyElse(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.spawn("/chat/src", "")
+	for _, s := range []string{"/chat/0", "/chat/1", "/chat/2"} {
+		r.spawn(s, "")
+		r.register(store.ObserverRequest{Subscriber: s, Source: "/chat/src"})
+	}
+	r.write("chat/src/main", runEnded)
+	d := &refusing{r.s, r.count(`select id from rouse.observers where subscriber_url = '/chat/1'`)}
+	w, err := New(Config{DB: d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.settle(w)
+	for s, want := range map[string]int{"/chat/0": 1, "/chat/1": 0, "/chat/2": 1} {
+		if n := len(r.wakes(s)); n != want {
+			t.Errorf("%s: %d wakes, want %d", s, n, want)
+		}
+	}
+	d.id = 0
+	r.write("chat/src/main", runEnded)
+	r.settle(w)
+	r.one("/chat/1", "wake")
 }
 
 // Who loses the right to read a source is not told of it any more.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strconv"
 
+	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -19,12 +20,12 @@ func (w *Worker) schedule(ctx context.Context) bool {
 			w.failed(ctx, "due tasks could not be taken; trying again", "SCHEDULE_FAILED", err)
 			return found
 		}
-		moved := false
+		moved, cleared := false, false
 		for _, t := range due {
 			outcome, err := w.carryOut(ctx, t)
-			if err != nil {
-				w.failed(ctx, "a due task could not be carried out; trying again", "SCHEDULE_FAILED", err)
+			if err != nil && ctx.Err() == nil {
 				outcome = "failed"
+				cleared = w.postpone(ctx, t, err) || cleared
 			}
 			w.fired.WithLabelValues(t.Kind, outcome).Inc()
 			moved = moved || err == nil && outcome != "stale"
@@ -33,11 +34,26 @@ func (w *Worker) schedule(ctx context.Context) bool {
 		if moved {
 			poke(w.observers)
 		}
-		if !moved || len(due) < taskLimit {
+		if !moved && !cleared || len(due) < taskLimit {
 			return found
 		}
 	}
 	return found
+}
+
+// postpone puts a task that failed behind those that do not, and says whether it
+// did.
+func (w *Worker) postpone(ctx context.Context, t store.Task, cause error) bool {
+	after := postponed
+	if problem.CodeOf(cause) == "" || hopeless(cause) {
+		after = poisoned
+	}
+	w.cfg.Log.Warn("a due task could not be carried out; trying again", "code", "SCHEDULE_FAILED", "task", t.ID, "kind", t.Kind, "after", after, "err", cause)
+	ok, err := w.cfg.DB.SchedulePostpone(ctx, t, after)
+	if err != nil {
+		w.failed(ctx, "a task that failed could not be postponed", "SCHEDULE_FAILED", err)
+	}
+	return ok
 }
 
 func (w *Worker) carryOut(ctx context.Context, t store.Task) (string, error) {

@@ -158,6 +158,10 @@ func (d *dying) ScheduleSend(ctx context.Context, t store.Task, row, sent string
 	return out, err
 }
 
+func (d *dying) SchedulePostpone(context.Context, store.Task, time.Duration) (bool, error) {
+	return false, errDied
+}
+
 func (d *dying) ObserveApply(ctx context.Context, moves []store.ObserverMove, wait bool) ([]string, error) {
 	if d.before["apply"] {
 		return nil, errDied
@@ -229,6 +233,27 @@ func TestDyingAtAnyStepLosesAndDoublesNothing(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Tasks that cannot be carried out, however many, keep no other from its time.
+func TestPoisonedTasksKeepNobodyFromHisTime(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.spawn("/chat/a", "")
+	r.db.Exec(t, `insert into rouse.scheduled_tasks (service_id, kind, due_at, entity_url, message, principal)
+		select 1, 'delayed_send', clock_timestamp() - interval '1 hour', '/chat/a', 'no message', $1 from generate_series(1, $2) i`, kyle, taskLimit+10)
+	r.db.Exec(t, `insert into rouse.scheduled_tasks (service_id, kind, due_at, stream_id, expression, timezone)
+		select 1, 'cron_tick', clock_timestamp() - interval '1 hour', id, 'every day', 'UTC' from rouse.streams where path = 'chat/a/main'`)
+	if err := r.s.ScheduleAdd(t.Context(), 1, kyle, false, "/chat/a", Message{Payload: []byte(`1`), From: kyle}.Encode(), 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	r.settle(r.worker())
+	if n := len(r.rows("/chat/a", "inbox")); n != 1 {
+		t.Errorf("%d messages", n)
+	}
+	if n := r.count(`select count(*) from rouse.scheduled_tasks where due_at < clock_timestamp()`); n != 0 {
+		t.Errorf("%d tasks are due all the time", n)
 	}
 }
 

@@ -26,6 +26,7 @@ type Database interface {
 	ObservationNext(ctx context.Context) (time.Duration, bool, error)
 	ScheduleTake(ctx context.Context, limit int32) ([]store.Task, error)
 	SchedulePlan(ctx context.Context, t store.Task, next time.Time) (bool, error)
+	SchedulePostpone(ctx context.Context, t store.Task, after time.Duration) (bool, error)
 	ScheduleTick(ctx context.Context, t store.Task, row string, next time.Time) (string, error)
 	ScheduleSend(ctx context.Context, t store.Task, row, sent string, failed []string, resume bool) (string, error)
 	MembershipApply(ctx context.Context, limit int32) (int32, error)
@@ -46,6 +47,10 @@ const (
 	busyFirst = 2 * time.Millisecond
 	busyLast  = 250 * time.Millisecond
 	busyTries = 8
+	// A task that cannot be carried out is tried again after postponed, or, when
+	// no retry seems to mend it, after poisoned.
+	postponed = time.Second
+	poisoned  = 10 * time.Minute
 	// membershipAge is how old a comparison of a membership stream may become:
 	// what a grant or its end changes shows within it.
 	membershipAge = time.Minute
@@ -293,19 +298,23 @@ func (w *Worker) page(ctx context.Context) (n int, moved bool, err error) {
 		after = list[len(list)-1].ID
 		var moves []store.ObserverMove
 		for _, o := range list {
+			var did bool
+			var failed error
 			if o.Kind == "manifest" {
-				did, err := w.manifest(ctx, o)
-				if err != nil {
-					return n, moved, err
+				did, failed = w.manifest(ctx, o)
+			} else {
+				var m store.ObserverMove
+				if m, failed = evaluate(ctx, w.cfg.DB, time.Now(), o); failed == nil {
+					moves = append(moves, m)
 				}
-				moved = moved || did
-				continue
 			}
-			m, err := evaluate(ctx, w.cfg.DB, time.Now(), o)
-			if err != nil {
-				return n, moved, err
+			moved = moved || did
+			if failed != nil {
+				if !hopeless(failed) {
+					return n, moved, failed
+				}
+				w.cfg.Log.Error("an observer cannot be moved; trying again", "code", "OBSERVE_FAILED", "observer", o.ID, "err", failed)
 			}
-			moves = append(moves, m)
 		}
 		did, err := w.apply(ctx, moves)
 		moved = moved || did
@@ -316,6 +325,12 @@ func (w *Worker) page(ctx context.Context) (n int, moved bool, err error) {
 			return n, moved, nil
 		}
 	}
+}
+
+// hopeless says that an error is the call's own: others fare better, and it no
+// better when it is made again.
+func hopeless(err error) bool {
+	return store.IsDataError(err) || problem.CodeOf(err) == problem.Internal
 }
 
 // apply carries moves out, a few a transaction, and says whether any moved.
@@ -334,6 +349,9 @@ func (w *Worker) apply(ctx context.Context, moves []store.ObserverMove) (moved b
 			batch = batch[alone : alone+1]
 		}
 		outcomes, err := w.cfg.DB.ObserveApply(ctx, batch, alone >= 0)
+		if err != nil && hopeless(err) {
+			outcomes, err = w.applyAlone(ctx, batch)
+		}
 		if err != nil {
 			return moved, err
 		}
@@ -352,6 +370,26 @@ func (w *Worker) apply(ctx context.Context, moves []store.ObserverMove) (moved b
 	return moved, nil
 }
 
+// applyAlone carries moves out one by one, for one of them fails whatever it is
+// together with. That one passes what it cannot tell, since what comes after it
+// can be told.
+func (w *Worker) applyAlone(ctx context.Context, moves []store.ObserverMove) ([]string, error) {
+	var out []string
+	for _, m := range moves {
+		got, err := w.cfg.DB.ObserveApply(ctx, []store.ObserverMove{m}, false)
+		if err != nil && hopeless(err) {
+			w.cfg.Log.Error("a wake cannot be written; it is passed over", "code", "OBSERVE_POISONED", "observer", m.ID, "err", err)
+			m.Rows = nil
+			got, err = w.cfg.DB.ObserveApply(ctx, []store.ObserverMove{m}, false)
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, got...)
+	}
+	return out, nil
+}
+
 // manifest carries out a page of an entity's manifest.
 func (w *Worker) manifest(ctx context.Context, o store.Observer) (moved bool, err error) {
 	to := o.Tail
@@ -363,7 +401,7 @@ func (w *Worker) manifest(ctx context.Context, o store.Observer) (moved bool, er
 		list = []effect{}
 	}
 	outcome, err := w.cfg.DB.ManifestApply(ctx, o.ID, o.Acked, to, json.RawMessage(encode(list)))
-	if err != nil && (store.IsDataError(err) || problem.CodeOf(err) == problem.Internal) {
+	if err != nil && hopeless(err) {
 		// No retry mends it, and the rows behind it are waiting.
 		w.cfg.Log.Error("manifest rows cannot be carried out; they are passed over", "code", "MANIFEST_POISONED", "entity", o.SubscriberURL, "err", err)
 		outcome, err = w.cfg.DB.ManifestApply(ctx, o.ID, o.Acked, to, json.RawMessage("[]"))

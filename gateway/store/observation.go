@@ -252,6 +252,13 @@ func (s *Store) SchedulePlan(ctx context.Context, t Task, next time.Time) (ok bo
 	return ok, err
 }
 
+// SchedulePostpone lets a task that could not be carried out be due again later;
+// false when it has changed meanwhile.
+func (s *Store) SchedulePostpone(ctx context.Context, t Task, after time.Duration) (ok bool, err error) {
+	err = s.row(ctx, func(row pgx.Row) error { return row.Scan(&ok) }, `select rouse.schedule_postpone($1, $2, $3)`, t.ID, t.DueAt, int32(after.Milliseconds()))
+	return ok, err
+}
+
 // ScheduleTick lets a due cron stream tick: ticked, ended or stale.
 func (s *Store) ScheduleTick(ctx context.Context, t Task, row string, next time.Time) (outcome string, err error) {
 	err = s.row(ctx, func(r pgx.Row) error { return r.Scan(&outcome) },
