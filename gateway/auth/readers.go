@@ -80,14 +80,17 @@ func (r *Readers) granted(ctx context.Context, service int32, principal, url str
 // EntityOf is the url of the entity that a stream belongs to, by the stream's
 // path without a leading slash; "" when the path is no entity's stream.
 func EntityOf(path string) string {
-	name, ok := strings.CutSuffix(path, "/main")
-	if !ok {
-		name, ok = strings.CutSuffix(path, "/error")
+	name, ok := path, false
+	// Attachments first: one may be called main.
+	if at := strings.LastIndex(path, "/attachments/"); at > 0 && !strings.Contains(path[at+len("/attachments/"):], "/") {
+		name = path[:at]
+		ok = strings.Contains(name, "/") // else the entity itself is called attachments
 	}
 	if !ok {
-		if at := strings.LastIndex(path, "/attachments/"); at > 0 {
-			name, ok = path[:at], true
-		}
+		name, ok = strings.CutSuffix(path, "/main")
+	}
+	if !ok {
+		name, ok = strings.CutSuffix(path, "/error")
 	}
 	if !ok || !strings.Contains(name, "/") {
 		return ""

@@ -10,6 +10,7 @@ func TestEntityOf(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]string{
 		"chat/1/main": "/chat/1", "chat/1/error": "/chat/1", "chat/a/b/main": "/chat/a/b", "chat/1/attachments/x": "/chat/1", "chat/1/attachments/x/attachments/y": "/chat/1/attachments/x",
+		"chat/1/attachments/main": "/chat/1", "chat/1/attachments/error": "/chat/1", "chat/attachments/main": "/chat/attachments", "chat/attachments/1/main": "/chat/attachments/1", "chat/attachments/attachments/main": "/chat/attachments",
 		"principal/user:kyle/main": "/principal/user%3Akyle", "principal/agent:a b/main": "/principal/agent%3Aa%20b", "principal/nobody/main": "/principal/nobody",
 		"main": "", "chat/main": "", "/main": "", "attachments/x": "", "chat/1": "", "": "", "runners/mac/wake": "", "chat/attachments/x": "",
 	} {

@@ -186,6 +186,9 @@ func (c *Control) newFork(ctx context.Context, in *forkInput) (*forking, error) 
 		return nil, problem.New(problem.InvalidRequest, "Only an entity without a parent can be forked. Fork the root of its tree.").
 			WithDetails(problem.Detail{Path: "path.id", Message: "has a parent"})
 	}
+	if err == nil && b.Wake != nil {
+		err = c.maySubscribe(ctx, b.Parent)
+	}
 	return f, err
 }
 
@@ -200,6 +203,8 @@ func (f *forking) try(ctx context.Context) (out *forkOutput, again, err error) {
 		return nil, nil, err
 	case len(tree) == 0:
 		return nil, nil, errEntityNotFound
+	case len(tree) > maxTree: // also where few of them are wanted: they may be among those that were not read
+		return nil, nil, problem.Newf(problem.InvalidRequest, "The entity has more descendants than can be forked at once, which are %d.", maxTree)
 	}
 	if f.earlier() {
 		if err := f.read(ctx, &tree[0], tree[0].Tail); err != nil {
@@ -213,9 +218,6 @@ func (f *forking) try(ctx context.Context) (out *forkOutput, again, err error) {
 		default:
 			tree = namedThen(tree, r.rows.children())
 		}
-	}
-	if len(tree) > maxTree {
-		return nil, nil, problem.Newf(problem.InvalidRequest, "The entity has more descendants than can be forked at once, which are %d.", maxTree)
 	}
 	var active []string
 	for i, e := range tree {
@@ -253,6 +255,8 @@ func (f *forking) try(ctx context.Context) (out *forkOutput, again, err error) {
 			out.Body.Entities = append(out.Body.Entities, entityOf(e))
 		}
 		out.Body.Root = out.Body.Entities[0]
+		f.c.cfg.Changed()
+		f.c.cfg.Poke()
 		return out, nil, nil
 	case "moved":
 		return nil, errMoved, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -529,5 +530,53 @@ func TestForksOfOddStreams(t *testing.T) {
 			where s.path = $1 and convert_from(m.payload, 'UTF8') like '%1e999999%'`, root[1:]+"/main"); n != 1 {
 			t.Errorf("%s: the schedule is told %d times", body, n)
 		}
+	}
+}
+
+// A fork makes everything that was asked for or nothing.
+func TestForksAreWholeOrRefused(t *testing.T) {
+	t.Parallel()
+	var told atomic.Int32
+	r := newRig(t, func(c *Config) { c.Changed, c.Poke = func() { told.Add(1) }, func() { told.Add(100) } })
+	const at = "/_electric/entities"
+	r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"chat","description":""}`)
+	r.must(201, kyle, "PUT", at+"/chat/p", "")
+	r.must(201, kyle, "PUT", at+"/chat/q", "")
+	r.grant(kyle, "/chat/p", granted("principal", "user:mallory", "fork", ""))
+	r.grant(kyle, "/chat/q", granted("principal", "user:mallory", "spawn", ""))
+	n := r.count(`select count(*) from rouse.entities`)
+
+	// To wake the parent one has to be able to write it.
+	body := `{"parent":"/chat/q","wake":{"subscriberUrl":"/chat/q","condition":"runFinished"}}`
+	r.refused(401, "UNAUTHORIZED", mallory, "POST", at+"/chat/p/fork", body)
+	// A stranger's stream has the name of one of the fork's files.
+	file := r.attach(kyle, "/chat/p", "a.txt", "text/plain", []byte("file"))
+	r.db.Exec(t, `insert into rouse.streams (service_id, path, content_type, is_json) values (1, 'chat/squatted/attachments/' || $1, 'text/plain', false)`, file)
+	r.refused(409, "STREAM_EXISTS", kyle, "POST", at+"/chat/p/fork", `{"instance_id":"squatted"}`)
+	if got := r.count(`select count(*) from rouse.entities`); got != n {
+		t.Errorf("%d entities came of what was refused", got-n)
+	}
+
+	r.grant(kyle, "/chat/q", granted("principal", "user:mallory", "write", ""))
+	told.Store(0)
+	root, _ := forked(r.must(201, mallory, "POST", at+"/chat/p/fork", body))
+	if n := r.count(`select count(*) from rouse.observers where subscriber_url = '/chat/q' and source_url = $1`, root); n != 1 {
+		t.Error("the parent is not woken by its fork")
+	}
+	if told.Load() != 101 {
+		t.Error("those who follow entities and registrations are not told of a fork")
+	}
+
+	// Of more descendants than are looked at, those that are named are not left out.
+	r.db.Exec(t, `insert into rouse.entities (service_id, url, type, parent, created_by, consumer_id)
+		select 1, '/chat/many-' || n, 'chat', '/chat/p', '/principal/user%3Akyle', 0 from generate_series(1, 501) n`)
+	r.must(201, kyle, "PUT", at+"/chat/c", `{"parent":"/chat/p"}`)
+	r.write("/chat/p", event("insert", "manifest", "child:chat:c", `{"kind":"child","entity_type":"chat","entity_url":"/chat/c"}`), event("update", "run", "r", `{"status":"completed"}`))
+	if a := r.as(kyle, "POST", at+"/chat/p/fork", `{"anchor":"latest_completed_run","waitTimeoutMs":0}`); a.status == 201 {
+		if _, all := forked(a); len(all) != 2 {
+			t.Errorf("of the root and its one child %v are forked", all)
+		}
+	} else if a.status != 400 || a.code() != "INVALID_REQUEST" {
+		t.Errorf("%d %s", a.status, a.body)
 	}
 }

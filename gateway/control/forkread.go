@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -17,8 +19,18 @@ import (
 type forkRows map[string]*rowSet
 
 type rowSet struct {
-	keys []string // in the order in which they came to be
-	vals map[string]json.RawMessage
+	vals map[string]rowValue
+	made int // rows that ever came to be
+}
+
+type rowValue struct {
+	json  json.RawMessage
+	place int // in the order in which rows came to be
+}
+
+// keys are the rows' keys in the order in which they came to be.
+func (s *rowSet) keys() []string {
+	return slices.SortedFunc(maps.Keys(s.vals), func(a, b string) int { return s.vals[a].place - s.vals[b].place })
 }
 
 var forkTypes = [...]string{"manifest", "child_status", "replay_watermark"}
@@ -26,7 +38,7 @@ var forkTypes = [...]string{"manifest", "child_status", "replay_watermark"}
 func newForkRows() forkRows {
 	r := forkRows{}
 	for _, t := range forkTypes {
-		r[t] = &rowSet{vals: map[string]json.RawMessage{}}
+		r[t] = &rowSet{vals: map[string]rowValue{}}
 	}
 	return r
 }
@@ -46,23 +58,17 @@ func (r forkRows) apply(e rowEvent) {
 	if set == nil || e.Key == "" {
 		return
 	}
-	_, there := set.vals[e.Key]
 	switch {
 	case e.Headers.Operation == "delete":
-		if there {
-			delete(set.vals, e.Key)
-			for i, k := range set.keys {
-				if k == e.Key {
-					set.keys = append(set.keys[:i:i], set.keys[i+1:]...)
-					break
-				}
-			}
-		}
+		delete(set.vals, e.Key)
 	case isObject(e.Value):
+		v, there := set.vals[e.Key]
 		if !there {
-			set.keys = append(set.keys, e.Key)
+			v.place = set.made
+			set.made++
 		}
-		set.vals[e.Key] = bytes.Clone(e.Value)
+		v.json = bytes.Clone(e.Value)
+		set.vals[e.Key] = v
 	}
 }
 

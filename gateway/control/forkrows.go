@@ -201,9 +201,9 @@ func splitURL(url string) (typ, id string) {
 func (r forkRows) sharedIDs() []string {
 	var out []string
 	set := r["manifest"]
-	for _, key := range set.keys {
+	for _, key := range set.keys() {
 		var f fields
-		if json.Unmarshal(set.vals[key], &f) != nil {
+		if json.Unmarshal(set.vals[key].json, &f) != nil {
 			continue
 		}
 		switch config := f.object("config"); {
@@ -220,9 +220,9 @@ func (r forkRows) sharedIDs() []string {
 func (r forkRows) attachments() []string {
 	var out []string
 	set := r["manifest"]
-	for _, key := range set.keys {
+	for _, key := range set.keys() {
 		var f fields
-		if json.Unmarshal(set.vals[key], &f) == nil && f.text("kind") == "attachment" && attachmentID(f.text("id")) {
+		if json.Unmarshal(set.vals[key].json, &f) == nil && f.text("kind") == "attachment" && attachmentID(f.text("id")) {
 			out = append(out, f.text("id"))
 		}
 	}
@@ -233,9 +233,9 @@ func (r forkRows) attachments() []string {
 func (r forkRows) children() map[string]bool {
 	out := map[string]bool{}
 	set := r["manifest"]
-	for _, key := range set.keys {
+	for _, key := range set.keys() {
 		var f fields
-		if json.Unmarshal(set.vals[key], &f) == nil && f.text("kind") == "child" {
+		if json.Unmarshal(set.vals[key].json, &f) == nil && f.text("kind") == "child" {
 			out[f.text("entity_url")] = true
 		}
 	}
@@ -250,8 +250,8 @@ func (r forkRows) reconcile(n forkNames, source, target string, created any, txi
 	}
 	tell("update", "entity_created", "entity-created", created)
 	set := r["manifest"]
-	for _, key := range set.keys {
-		newKey, value, changed, active := n.manifest(source, target, key, set.vals[key])
+	for _, key := range set.keys() {
+		newKey, value, changed, active := n.manifest(source, target, key, set.vals[key].json)
 		observe = observe || active
 		switch {
 		case newKey != key:
@@ -262,9 +262,9 @@ func (r forkRows) reconcile(n forkNames, source, target string, created any, txi
 		}
 	}
 	set = r["child_status"]
-	for _, key := range set.keys {
+	for _, key := range set.keys() {
 		var f fields
-		if json.Unmarshal(set.vals[key], &f) != nil {
+		if json.Unmarshal(set.vals[key].json, &f) != nil {
 			continue
 		}
 		if to, ok := n.urls[f.text("entity_url")]; ok {
@@ -275,9 +275,9 @@ func (r forkRows) reconcile(n forkNames, source, target string, created any, txi
 		}
 	}
 	set = r["replay_watermark"]
-	for _, key := range set.keys {
+	for _, key := range set.keys() {
 		var f fields
-		if json.Unmarshal(set.vals[key], &f) != nil {
+		if json.Unmarshal(set.vals[key].json, &f) != nil {
 			continue
 		}
 		from := f.text("source_id")

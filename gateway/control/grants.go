@@ -98,10 +98,9 @@ func (g GrantRequest) row(at string, permissions []string) (grantRow, []problem.
 	}
 	if g.ExpiresAt != "" {
 		t, err := time.Parse(time.RFC3339Nano, g.ExpiresAt)
-		if err != nil || t.Year() < 1970 {
+		if t = t.UTC(); err != nil || t.Year() < 1970 || t.Year() > 9999 {
 			refuse("expires_at", "must be an RFC 3339 time")
 		} else {
-			t = t.UTC()
 			r.ExpiresAt = &t
 		}
 	}

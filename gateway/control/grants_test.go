@@ -113,6 +113,7 @@ func TestEntityGrants(t *testing.T) {
 	if l := r.must(200, kyle, "GET", at, ""); len(l.get("grants").([]any)) != 1 || strings.Contains(string(l.body), "late") {
 		t.Errorf("%s", l.body)
 	}
+	r.refused(400, "INVALID_REQUEST", kyle, "POST", at, granted("principal", "user:late", "read", `,"expires_at":"9999-12-31T23:59:59-01:00"`)) // year 10000 there
 	id := fmt.Sprint(int64(a.get("id").(float64)))
 	// A reader cannot pass on what it was given.
 	r.refused(401, "UNAUTHORIZED", mallory, "POST", at, granted("principal", "user:x", "read", ""))

@@ -147,7 +147,7 @@ func (s *Store) EntitySpawn(ctx context.Context, r SpawnRequest) (SpawnResult, e
 	if w := r.Wake; w != nil {
 		// In the spawn's transaction, so that its first run is not missed.
 		sql = `with spawned as materialized (` + sql + `), woken as materialized (
-			select rouse.observe_register($1, $5::text, $6, $18::text, $2::text, $19::text, $20, $21, $22, $23::text) as outcome from spawned where spawned.outcome = 'spawned')
+			select rouse.observe_register($1, $5::text, $6, $18::text, $2::text, $19::text, $20, $21, $22, $23::text, p_checked => true) as outcome from spawned where spawned.outcome = 'spawned')
 			select s.* from spawned s left join woken on true`
 		args = append(args, w.Subscriber, w.Condition, w.DebounceMS, w.TimeoutMS, w.IncludeResponse, textArg(w.ManifestKey))
 	}

@@ -10,8 +10,9 @@
 -- (p_at, and what is kept of the next append: p_prefix, p_counts, p_stamps),
 -- and whether its manifest rows are to be read (p_observe). Rows, attachments
 -- and shared states (paths) name their entity by its place, from 1. p_whole:
--- the whole tree is meant. p_wake_*: what the parent is woken by. A null
--- p_principal may everything; p_by owns what is made.
+-- the whole tree is meant. p_wake_*: what the parent is woken by; the caller has
+-- made sure that it may be. A null p_principal may everything; p_by owns what is
+-- made.
 --
 -- Nothing is made unless every source stands still: outcomes forked (a row for
 -- each entity, in order), in_progress (somebody else changes the tree), moved
@@ -125,13 +126,14 @@ begin
         end if;
     end loop;
     -- The root's name may have been asked for by others; the rest have names made up for them.
-    foreach v_path in array array(select substr(t, 2) || x from unnest(p_targets) t, unnest(array['/main', '/error']) x) loop
-        if exists (select from streams s where s.service_id = p_service_id and s.path = v_path) then
-            return query select case when exists (select from entities e where e.service_id = p_service_id and e.url = any (p_targets))
-                                     then 'duplicate' else 'path_taken' end, null::text, null::entities;
-            return;
-        end if;
-    end loop;
+    if exists (select from (select substr(t, 2) || x as path from unnest(p_targets) t, unnest(array['/main', '/error']) x
+                             union all
+                            select substr(p_targets[x.n], 2) || '/attachments/' || x.id from unnest(p_attached_to, p_attached) x (n, id)) k
+                cross join lateral (select from streams s where s.service_id = p_service_id and s.path = k.path limit 1) s) then
+        return query select case when exists (select from entities e where e.service_id = p_service_id and e.url = any (p_targets))
+                                 then 'duplicate' else 'path_taken' end, null::text, null::entities;
+        return;
+    end if;
 
     for r in
         select * from unnest(p_sources, p_targets, p_parents, p_args, p_at, p_prefix, p_counts, p_stamps, p_observe)
@@ -211,7 +213,7 @@ begin
 
     if p_wake_condition is not null then
         perform observe_register(p_service_id, coalesce(p_principal, p_by), p_principal is null, p_parent, p_targets[1], p_wake_condition,
-            p_wake_debounce_ms, p_wake_timeout_ms, p_wake_response, p_wake_key);
+            p_wake_debounce_ms, p_wake_timeout_ms, p_wake_response, p_wake_key, p_checked => true);
     end if;
     if p_message is not null then
         perform _stream_push((select cs.stream_id from consumer_streams cs join entities e on e.consumer_id = cs.consumer_id
