@@ -2,6 +2,7 @@ package observation
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -45,8 +46,12 @@ func (m Message) row(key string, now time.Time) string {
 	if v.Mode == "" {
 		v.Mode = "immediate"
 	}
-	if v.Mode == "immediate" {
+	switch {
+	case v.Mode == "immediate" || v.Mode == "steer":
 		v.Status, v.ProcessedAt = "processed", at
+	case v.Position == "":
+		// As a message that is sent now gets it.
+		v.Position = fmt.Sprintf("%016d:a0", now.UnixMilli())
 	}
 	return stateRow("insert", "", uuid.NewString(), "inbox", key, v)
 }

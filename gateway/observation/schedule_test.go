@@ -355,6 +355,9 @@ func TestADelayedSendLooksWhenItIsDue(t *testing.T) {
 			t.Errorf("%s is not %s", url, want)
 		}
 	}
+	if v := r.one("/chat/sleeps", "inbox"); v["status"] != "pending" || v["position"] == nil || v["mode"] != "paused" {
+		t.Errorf("%v", v)
+	}
 	if n := len(r.rows("/chat/dead", "inbox")); n != 0 {
 		t.Error("a dead entity got a message")
 	}
