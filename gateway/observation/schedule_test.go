@@ -355,8 +355,8 @@ func TestADelayedSendLooksWhenItIsDue(t *testing.T) {
 			t.Errorf("%s is not %s", url, want)
 		}
 	}
-	if v := r.one("/chat/sleeps", "inbox"); v["status"] != "pending" || v["position"] == nil || v["mode"] != "paused" {
-		t.Errorf("%v", v)
+	if v := r.rows("/chat/sleeps", "inbox")[0].value; text(v["status"]) != "pending" || text(v["position"]) == "" || text(v["mode"]) != "paused" {
+		t.Errorf("%s", v)
 	}
 	if n := len(r.rows("/chat/dead", "inbox")); n != 0 {
 		t.Error("a dead entity got a message")
