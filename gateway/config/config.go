@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"time"
 
@@ -167,7 +168,7 @@ func parse(raw []byte, c *Config) error {
 			// Its lines quote what they could not read, which may be a secret: keep the place only.
 			places := make([]string, len(typeErr.Errors))
 			for i, line := range typeErr.Errors {
-				places[i] = withoutQuotes(line)
+				places[i] = unknownName.ReplaceAllString(withoutQuotes(line), "there is no setting $1 here")
 			}
 			return errors.New(strings.Join(places, "; "))
 		}
@@ -175,6 +176,9 @@ func parse(raw []byte, c *Config) error {
 	}
 	return nil
 }
+
+// unknownName is how the parser says that a name is none of a section's, by a Go type that means nothing to who wrote it.
+var unknownName = regexp.MustCompile(`field (\S+) not found in type \S+`)
 
 // withoutQuotes cuts what stands between backquotes.
 func withoutQuotes(s string) string {

@@ -86,7 +86,7 @@ func TestUnreadableValuesAreNotQuoted(t *testing.T) {
 	if _, err := Load(Default(), Sources{Environ: map[string]string{"ROUSE_POOL_SIZE": "x"}}); err == nil || !strings.Contains(err.Error(), "ROUSE_POOL_SIZE") {
 		t.Errorf("the variable is not named: %v", err)
 	}
-	if _, err := Load(Default(), Sources{File: write(t, "d.yaml", "lissten: x\n"), Environ: none}); err == nil || !strings.Contains(err.Error(), "lissten") {
+	if _, err := Load(Default(), Sources{File: write(t, "d.yaml", "lissten: x\n"), Environ: none}); err == nil || !strings.HasSuffix(err.Error(), "line 1: there is no setting lissten here") {
 		t.Errorf("an unknown name: %v", err)
 	}
 }

@@ -98,6 +98,9 @@ func Parse(raw []byte) (Set, error) {
 	return s, s.validate()
 }
 
+// unknownName is how the parser says that a name is none of an entry's, by a Go type.
+var unknownName = regexp.MustCompile(`field (\S+) not found in type \S+`)
+
 // unquoted says where a file is wrong and not what stands there.
 func unquoted(err error) string {
 	t, ok := errors.AsType[*yaml.TypeError](err)
@@ -111,7 +114,7 @@ func unquoted(err error) string {
 		if _, after, ok := strings.Cut(rest, "`"); found && ok {
 			l = before + "…" + after
 		}
-		lines[i] = l
+		lines[i] = unknownName.ReplaceAllString(l, "there is no member $1 here")
 	}
 	return strings.Join(lines, "; ")
 }
