@@ -65,7 +65,7 @@ func one(q url.Values, name string) (string, error) {
 func readDefinition(q url.Values) (*definition, error) {
 	if len(q["table"]) != 1 || tables[q["table"][0]] == nil || tables[q["table"][0]].hidden {
 		return nil, problem.New(problem.TableNotAllowed, "Name one table that can be synced.").
-			WithDetails(problem.Detail{Path: "query.table", Message: "one of the tables of the documentation"})
+			WithDetails(problem.Detail{Path: "query.table", Message: "must be one of " + tableNames()})
 	}
 	d := &definition{table: tables[q["table"][0]]}
 	src, err := one(q, "where")

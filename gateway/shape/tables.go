@@ -2,6 +2,7 @@ package shape
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/rouse-run/rouse/gateway/shape/where"
 )
@@ -146,6 +147,18 @@ var tables = func() map[string]*table {
 	}
 	return out
 }()
+
+// tableNames lists the tables that can be asked for.
+func tableNames() string {
+	var names []string
+	for name, t := range tables {
+		if !t.hidden {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
 
 // The tables whose changes change what others may see.
 var (

@@ -92,6 +92,9 @@ func refusals(t *testing.T, fresh func() *pgtest.DB) {
 	c.chat("1")
 	one := c.shape("entities")
 	one.step(false)
+	if a := c.do("GET", endpoint+"?offset=-1&table=entity", ""); !strings.Contains(a.body, "consumer_claims, entities, entity_dispatch_state") || strings.Contains(a.body, "entity_type_grants") {
+		t.Errorf("which tables there are: %s", a.body)
+	}
 	for _, q := range []struct {
 		name, query string
 		status      int
