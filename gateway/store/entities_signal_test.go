@@ -226,6 +226,17 @@ func TestDisplay(t *testing.T) {
 	r.Policy, r.Message = json.RawMessage(`{"targets":[{"type":"webhook","url":"https://example.com/h"}]}`), `{"headers":{}}`
 	mustSpawn(t, s, r)
 	expect("/chat/hook", "delivering", "Delivering pending work...")
+	wake := func(state string) {
+		t.Helper()
+		db.Exec(t, `with n as (insert into rouse.wake_notifications (service_id, wake_id, consumer_id, epoch, entity_url, target_type, target, notification_public, delivery_status, created_at)
+			select 1, gen_random_uuid(), c.name, c.epoch + 1, c.entity_url, 'webhook', '{}', '{}', $1, clock_timestamp() from rouse.consumers c where c.entity_url = '/chat/hook'
+			returning wake_id)
+			update rouse.entity_dispatch_state d set outstanding_wake_id = n.wake_id from n where d.entity_url = '/chat/hook'`, state)
+	}
+	wake("queued")
+	expect("/chat/hook", "delivering", "Delivering pending work...")
+	wake("failed") // a receiver that refused it for good
+	expect("/chat/hook", "delivery_failed", "Delivery failed — check its wakes")
 	r = spawnRequest("/chat/nowhere")
 	r.Message = `{"headers":{}}`
 	mustSpawn(t, s, r)

@@ -14,6 +14,7 @@ select e.service_id, e.url, e.type, e.status,
             when p.pending and r.id is not null and not l.online then 'waiting_for_runner'
             when p.pending and r.id is not null then 'runner_syncing'
             when p.pending and t.target_type is null then 'no_target'
+            when p.pending and f.failed then 'delivery_failed'
             when p.pending then 'delivering'
             when d.last_error is not null then 'failed'
             else 'waiting_for_input' end as code,
@@ -27,6 +28,7 @@ select e.service_id, e.url, e.type, e.status,
             when p.pending and r.id is not null and not l.online then 'Waiting for runner...'
             when p.pending and r.id is not null then 'Runner syncing pending work...'
             when p.pending and t.target_type is null then 'Waiting for a dispatch target'
+            when p.pending and f.failed then 'Delivery failed — check its wakes'
             when p.pending then 'Delivering pending work...'
             when d.last_error is not null then 'Run failed — check logs'
             else 'Waiting for input' end as display
@@ -39,5 +41,7 @@ select e.service_id, e.url, e.type, e.status,
  cross join lateral (select r.admin_status = 'enabled' and coalesce(g.liveness_lease_expires_at > clock_timestamp(), false) as online) l
  cross join lateral (select d.outstanding_wake_id is not null or exists (
         select from rouse.consumer_streams cs join rouse.streams s on s.id = cs.stream_id
-         where cs.consumer_id = e.consumer_id and s.actionable > cs.acked and s.path is not null) as pending) p;
+         where cs.consumer_id = e.consumer_id and s.actionable > cs.acked and s.path is not null) as pending) p
+ cross join lateral (select exists (
+        select from rouse.wake_notifications n where n.wake_id = d.outstanding_wake_id and n.delivery_status = 'failed') as failed) f;
 comment on view rouse.entity_display is 'The one line a UI shows for an entity, with the facts it is made of.';

@@ -41,7 +41,7 @@ async function refresh() {
     const [entities, runners] = await Promise.all([get("entities?limit=50"), get("runners")]);
     const shown = await Promise.all(entities.map((e) => get("entities" + e.url + "/display").catch(() => null)));
     $("entities").replaceChildren(...entities.map((e, i) => row(e.url,
-      { text: shown[i]?.display || e.status, mark: shown[i]?.code === "failed" ? "bad" : e.status === "running" ? "on" : "" },
+      { text: shown[i]?.display || e.status, mark: ["failed", "delivery_failed"].includes(shown[i]?.code) ? "bad" : e.status === "running" ? "on" : "" },
       target(e.dispatch_policy), when(e.updated_at))));
     $("runners").replaceChildren(...runners.map((r) => row(r.label + " (" + r.id + ")",
       { text: r.admin_status === "disabled" ? "disabled" : r.liveness, mark: r.liveness === "online" ? "on" : "" },
