@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -94,6 +96,7 @@ func Run(ctx context.Context, args []string, streams Streams) int {
 		kong.Writers(streams.Out, streams.Err),
 		kong.Exit(func(c int) { code = c; panic(helpShown{}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(duration)),
 		kong.Vars{"listen": config.Default().Listen, "server": defaultServer, "version": versionLine()},
 	)
 	if err != nil {
@@ -115,13 +118,27 @@ func Run(ctx context.Context, args []string, streams Streams) int {
 	return ExitOK
 }
 
+// duration reads a time as people are told to write it.
+func duration(ctx *kong.DecodeContext, target reflect.Value) error {
+	var s string
+	if err := ctx.Scan.PopValueInto("duration", &s); err != nil {
+		return err
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return errors.New("must be a number with its unit: ms, s, m or h, as in 90s, 1h30m or 720h")
+	}
+	target.SetInt(int64(d))
+	return nil
+}
+
 // mistaken is the command that a mistake on the command line was made in.
 func mistaken(err error) string {
 	name := "rouse"
 	if e, ok := errors.AsType[*kong.ParseError](err); ok && e.Context != nil {
 		for _, p := range e.Context.Path {
 			if p.Command != nil {
-				name = "rouse " + p.Command.Path()
+				name += " " + p.Command.Name // its path would show its aliases too, which a shell stumbles over
 			}
 		}
 	}

@@ -313,7 +313,14 @@ func TestEntityCommands(t *testing.T) {
 	if out := p.ok("entity", "signal", "task/team/a/1", "stop"); !strings.Contains(out, "idle → paused") {
 		t.Error(out)
 	}
-	p.refused(ExitUsage, "no signal", "entity", "signal", "task/team/a/1", "SIGFOO")
+	p.refused(ExitUsage, "no signal SIGFOO for entities: name SIGINT", "entity", "signal", "task/team/a/1", "SIGFOO")
+	p.refused(ExitUsage, "no entity has the status waiting: name spawning", "entity", "ps", "--status", "waiting")
+	if out := p.ok("entity", "ps", "--status", "PAUSED"); !strings.Contains(out, "/task/team/a/1") {
+		t.Error(out)
+	}
+	if _, _, errOut := p.run("", "entity", "ps", "--type", "other"); !strings.Contains(errOut, "none such; --all") {
+		t.Error(errOut)
+	}
 	p.ok("entity", "kill", "task/team/a/1", "--reason", "enough")
 	if out := p.ok("entity", "tail", "task/team/a/1"); !strings.Contains(out, "signal    SIGKILL enough") { // ends: the stream is closed
 		t.Error(out)

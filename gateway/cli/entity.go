@@ -151,6 +151,10 @@ Examples:
 }
 
 func (c *entityPsCmd) Run(r *run) error {
+	c.Status = strings.ToLower(c.Status)
+	if c.Status != "" && !client.EntityStatus(c.Status).Valid() {
+		return failf(ExitUsage, "no entity has the status %s: name spawning, running, idle, paused, stopping, stopped or killed", printable(c.Status))
+	}
 	params := client.ListEntitiesParams{Type: optional(c.Type), Status: optional(c.Status), Limit: ptr(int64(1000))}
 	if c.Parent != "" {
 		typ, id, err := entityName(c.Parent)
@@ -191,7 +195,14 @@ func (c *entityPsCmd) Run(r *run) error {
 			return r.printJSON(list)
 		}
 		if len(list) == 0 {
-			r.say(`There are none. "rouse entity spawn TYPE/ID" makes one; --all shows those that have ended.`)
+			switch hidden := !c.All && c.Status == ""; {
+			case c.Type+c.Status+c.Parent == "" && hidden:
+				r.say(`There are none. "rouse entity spawn TYPE/ID" makes one; --all shows those that have ended.`)
+			case hidden:
+				r.say("There are none such; --all shows those that have ended.")
+			default:
+				r.say("There are none such.")
+			}
 			return nil
 		}
 		rows := make([][]string, len(list))
@@ -232,7 +243,7 @@ type entitySignalCmd struct {
 }
 
 func (entitySignalCmd) Help() string {
-	return `SIGSTOP pauses an entity and SIGCONT resumes it, SIGTERM stops it (a running one when its run is over), SIGKILL kills it. The others are for its owner to make something of.
+	return `SIGSTOP pauses an entity until SIGCONT or the next message resumes it, SIGTERM stops it (a running one when its run is over), SIGKILL kills it. The others are for its owner to make something of.
 
 Examples:
   rouse entity signal task/1 STOP
@@ -246,7 +257,7 @@ func (c *entitySignalCmd) Run(r *run) error {
 	}
 	body := client.SignalRequest{Signal: client.SignalRequestSignal(name), Reason: optional(c.Reason)}
 	if !body.Signal.Valid() {
-		return failf(ExitUsage, "there is no signal %s for entities", printable(name))
+		return failf(ExitUsage, "there is no signal %s for entities: name SIGINT, SIGHUP, SIGTERM, SIGKILL, SIGSTOP, SIGCONT or SIGUSR", printable(name))
 	}
 	if c.Payload != "" {
 		body.Payload = ptr(value(c.Payload, false))

@@ -11,7 +11,7 @@ import (
 type subscriptionCmd struct {
 	Put    subscriptionPutCmd    `cmd:"" aliases:"create" help:"Make a subscription: be woken for streams by name or pattern."`
 	Ls     subscriptionLsCmd     `cmd:"" aliases:"list" help:"List your subscriptions."`
-	Show   subscriptionShowCmd   `cmd:"" help:"Show a subscription, how far it is, and its last wakes."`
+	Show   subscriptionShowCmd   `cmd:"" help:"Show a subscription, how far it is on each stream, and who holds it."`
 	Add    subscriptionAddCmd    `cmd:"" help:"Add streams to a subscription."`
 	Remove subscriptionRemoveCmd `cmd:"" help:"Take a stream that was named out of a subscription."`
 	Rm     subscriptionRmCmd     `cmd:"" aliases:"delete" help:"Delete subscriptions."`
@@ -49,13 +49,18 @@ type subscription struct {
 // target says where its wakes go.
 func (s subscription) target() string {
 	if s.Webhook != nil {
-		u, err := url.Parse(s.Webhook.URL)
-		if err != nil {
-			return "webhook"
-		}
-		return "webhook " + printable(u.Scheme+"://"+u.Host+u.Path) // the query may hold a secret
+		return strings.TrimSpace("webhook " + receiver(s.Webhook.URL))
 	}
 	return "stream " + printable(s.WakeStream)
+}
+
+// receiver names a webhook by its url without the query, which may hold a secret.
+func receiver(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	return printable(u.Scheme + "://" + u.Host + u.Path)
 }
 
 func subscriptionPath(id string) string { return "/__ds/subscriptions/" + url.PathEscape(id) }
@@ -80,7 +85,10 @@ Examples:
 }
 
 func (c *subscriptionPutCmd) Run(r *run) error {
-	if (c.Webhook == "") == (c.WakeStream == "") {
+	switch {
+	case c.Webhook != "" && c.WakeStream != "":
+		return failf(ExitUsage, "--webhook and --wake-stream can't be used together")
+	case c.Webhook == "" && c.WakeStream == "":
 		return failf(ExitUsage, "say where wakes go: --webhook or --wake-stream")
 	}
 	body := map[string]any{"type": "pull-wake", "lease_ttl_ms": c.Lease.Milliseconds()}
@@ -133,7 +141,7 @@ func (c *subscriptionLsCmd) Run(r *run) error {
 		for i, s := range page.Subscriptions {
 			rows[i] = []string{printable(s.ID), k.status(s.Status), printable(s.Pattern), s.target(), printable(s.State), principal(s.Owner), age(s.CreatedAt)}
 		}
-		k.table([]string{"SUBSCRIPTION", "STATUS", "PATTERN", "WAKES GO TO", "LEASE", "OWNER", "AGE"}, rows)
+		k.table([]string{"SUBSCRIPTION", "STATUS", "PATTERN", "WAKES GO TO", "NOW", "OWNER", "AGE"}, rows)
 		return nil
 	})
 }

@@ -20,6 +20,9 @@ func TestSubscriptionCommands(t *testing.T) {
 	p.refused(ExitServerRefusal, "INVALID_REQUEST", "subscription", "put", "bad", "--pattern", "a*b", "--wake-stream", "wakes/pool")
 	p.refused(ExitServerRefusal, "WEBHOOK_URL_REJECTED", "subscription", "put", "bad", "--pattern", "a", "--webhook", "http://10.0.0.1/")
 	p.refused(ExitServerNotFound, "SUBSCRIPTION_NOT_FOUND", "subscription", "show", "nobody")
+	p.refused(ExitUsage, "can't be used together", "subscription", "put", "x", "--pattern", "a", "--webhook", "https://a", "--wake-stream", "b")
+	p.refused(ExitUsage, `Run "rouse subscription put --help"`, "subscription", "put", "x", "--lease", "10")
+	p.refused(ExitUsage, "--lease: must be a number with its unit", "subscription", "put", "x", "--lease", "1d")
 	for _, args := range [][]string{{"subscription", "put", "x", "--pattern", "a"}, {"subscription", "put", "x", "--webhook", "https://a", "--wake-stream", "b"}, {"wake", "ls"}, {"wake", "ls", "a/b", "--subscription", "x"}, {"wake", "ls", "nothing"}} {
 		p.refused(ExitUsage, "", args...)
 	}

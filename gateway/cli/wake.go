@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/rouse-run/rouse/openapi/client"
@@ -109,7 +110,7 @@ func (c *wakeShowCmd) Run(r *run) error {
 			due = f.NextAttemptAt.Local().Format("15:04:05")
 		}
 		k.fields("wake", k.paint(bold, printable(f.WakeID)), "for", printable(text(f.EntityURL)), "consumer", printable(f.ConsumerID), "epoch", fmt.Sprint(f.Epoch),
-			"goes to", printable(f.TargetType+" "+text(f.TargetRunnerID)), "delivery", k.status(f.DeliveryStatus), "claim", k.status(f.ClaimStatus),
+			"goes to", strings.Join(strings.Fields(printable(f.TargetType+" "+text(f.TargetRunnerID)+text(f.RunnerWakeStream))+" "+receiver(text(f.TargetWebhookURL))), " "), "delivery", k.status(f.DeliveryStatus), "claim", k.status(f.ClaimStatus),
 			"made", ago(f.CreatedAt), "next attempt", due)
 		if len(f.Deliveries) > 0 {
 			k.printf("\n")
