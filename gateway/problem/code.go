@@ -108,7 +108,7 @@ var table = map[Code]Info{
 	WebhookURLRejected:     {400, "The webhook address is not allowed", false, 0},
 	InvalidWhere:           {400, "The where clause is not valid", false, 0},
 	Unauthenticated:        {401, "Credentials are missing or not valid", false, 0},
-	Unauthorized:           {401, "The caller may not do this", false, 0},
+	Unauthorized:           {401, "Credentials are missing, or the caller may not do this", false, 0},
 	ClaimTokenInvalid:      {401, "The claim token is not valid", false, 0},
 	Forbidden:              {403, "The caller may not do this", false, 0},
 	RunnerForbidden:        {403, "The runner belongs to somebody else", false, 0},
