@@ -17,6 +17,9 @@ func hookHost(t *testing.T, spec Spec, change ...func(*Host)) (*Host, *AuthHook)
 	if err != nil {
 		t.Fatal(err)
 	}
+	if spec.Env[fixtureEnv] == "hook" && spec.SHA256 == own.sum {
+		up(t, h)
+	}
 	return h, a
 }
 
@@ -96,7 +99,7 @@ func TestAnAuthPluginThatFailsRefuses(t *testing.T) {
 		t.Parallel()
 		h, a := hookHost(t, ownSpec("hook"), func(h *Host) { h.deps.pace.health = time.Hour })
 		pid := up(t, h)
-		_ = syscall.Kill(pid, syscall.SIGSTOP)
+		freeze(t, pid)
 		refused(t, a, "allow", 300*time.Millisecond)
 	})
 	for _, what := range []string{"exit", "mute", "rubbish", "transport", "version"} {
@@ -120,4 +123,27 @@ func TestAnAuthPluginThatFailsRefuses(t *testing.T) {
 		stopHost(t, h)
 		refused(t, a, "allow", time.Second)
 	})
+}
+
+// Requests are better sent to another gateway while a hook of this one cannot
+// judge them.
+func TestAGatewayIsReadyWhenItsHooksAre(t *testing.T) {
+	t.Parallel()
+	h, _ := hookHost(t, ownSpec("hook"))
+	until(t, 10*time.Second, "it is ready", func() bool { _, _, ok := h.HooksReady(); return ok })
+	_ = syscall.Kill(up(t, h), syscall.SIGKILL)
+	for range 100 { // a restart is no reason
+		if code, _, ok := h.HooksReady(); !ok {
+			t.Fatalf("not ready: %s", code)
+		}
+	}
+	broken, _ := hookHost(t, ownSpec("exit"))
+	if code, _, ok := broken.HooksReady(); ok || code == "" {
+		t.Errorf("it is ready without its hook: %q", code)
+	}
+	until(t, 20*time.Second, "it says why", func() bool { code, _, ok := broken.HooksReady(); return !ok && code == CodeCircuitOpen })
+	transports, _ := one(t, "exit")
+	if _, _, ok := transports.HooksReady(); !ok {
+		t.Error("a transport is no reason")
+	}
 }

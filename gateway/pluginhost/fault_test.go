@@ -123,14 +123,33 @@ func TestTheCircuitOpensAfterFiveFailuresAndCloses(t *testing.T) {
 	}
 }
 
+// freeze stops a process and waits until all of it stands still.
+func freeze(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	until(t, 10*time.Second, "it stands still", func() bool {
+		tasks, err := filepath.Glob("/proc/" + pidText(pid) + "/task/*/stat")
+		if err != nil || len(tasks) == 0 {
+			return false
+		}
+		for _, task := range tasks {
+			raw, err := os.ReadFile(task)
+			if _, rest, _ := strings.Cut(string(raw), ") "); err == nil && !strings.HasPrefix(rest, "T") {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // F19: frozen whole, as by a debugger or a disk.
 func TestAFrozenPluginIsReplaced(t *testing.T) {
 	t.Parallel()
 	h, tr := one(t, "transport")
 	pid := up(t, h)
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	freeze(t, pid)
 	if r := send(t, tr, "w", "accept", 300*time.Millisecond); r.Outcome != contract.Retry {
 		t.Errorf("got %+v", r)
 	}
@@ -143,9 +162,7 @@ func TestAPluginThatDoesNotStopIsKilledAfterItsGrace(t *testing.T) {
 	t.Parallel()
 	h, _ := one(t, "transport", func(h *Host) { h.deps.pace = usualPace })
 	pid := up(t, h)
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	freeze(t, pid)
 	began := time.Now()
 	stopHost(t, h)
 	if took := time.Since(began); took > 10*time.Second {

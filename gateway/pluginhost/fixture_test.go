@@ -274,7 +274,11 @@ func fixtureHost() {
 		err = h.Start(context.Background())
 	}
 	if err == nil {
-		_, _, err = h.transports["fixture"].take(context.Background())
+		for begun := time.Now(); time.Since(begun) < 30*time.Second; {
+			if _, _, err = h.transports["fixture"].take(context.Background()); err == nil {
+				break
+			}
+		}
 	}
 	if err != nil {
 		fmt.Println(err)
@@ -365,6 +369,10 @@ func stopHost(t *testing.T, h *Host) {
 func one(t *testing.T, what string, change ...func(*Host)) (*Host, *Transport) {
 	t.Helper()
 	h := newHost(t, Set{Transports: map[string]Spec{"fixture": ownSpec(what)}}, change...)
+	switch what {
+	case "transport", "once", "liar", "batch", "flood":
+		up(t, h)
+	}
 	return h, h.transports["fixture"]
 }
 
@@ -398,7 +406,7 @@ func info(h *Host) Info { return h.Plugins()[0] }
 // up waits until the plugin runs, and gives the number of its process.
 func up(t *testing.T, h *Host) int {
 	t.Helper()
-	until(t, 10*time.Second, "the plugin is up", func() bool { return info(h).State == stateUp })
+	until(t, 30*time.Second, "the plugin is up", func() bool { return info(h).State == stateUp })
 	return info(h).PID
 }
 

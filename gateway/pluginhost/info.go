@@ -118,6 +118,22 @@ func (h *Host) Logs(name string) (lines []LogLine, known bool) {
 	return nil, h.locals[name] != nil
 }
 
+// HooksReady says whether requests can be judged here: every auth hook has come
+// up, and none is being left alone. It has the form of a readiness check.
+func (h *Host) HooksReady() (code, detail string, ok bool) {
+	for _, i := range h.Plugins() {
+		if i.Kind == wire.AuthHook && i.Code != "" && (i.Starts == 0 || i.State == stateOpen) {
+			h.mu.Lock()
+			_, wanted := h.set.AuthHooks[i.Name]
+			h.mu.Unlock()
+			if wanted {
+				return i.Code, "an auth hook of the plugins file does not run", false
+			}
+		}
+	}
+	return "", "", true
+}
+
 // Health lists the plugins that are not well, and a plugins file that is not
 // valid, with their codes.
 func (h *Host) Health() []obs.Reason {

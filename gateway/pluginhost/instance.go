@@ -26,7 +26,7 @@ const (
 	// stopGrace is what it gets to end in an orderly way.
 	stopGrace = 2500 * time.Millisecond
 	// healthTimeout bounds one look at a plugin.
-	healthTimeout = 2 * time.Second
+	healthTimeout = 4 * time.Second
 )
 
 // description is what a plugin says of itself, checked.

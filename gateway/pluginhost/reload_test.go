@@ -58,6 +58,7 @@ func answer(t *testing.T, h *Host, typ string) string {
 func TestAChangedFileIsPutToUseAndNoDeliveryIsDropped(t *testing.T) {
 	t.Parallel()
 	h, write := fileHost(t, "transports:\n"+entry("fixture", "one"))
+	up(t, h)
 	if got := answer(t, h, "fixture"); got != "one" {
 		t.Fatalf("got %q", got)
 	}
@@ -177,9 +178,9 @@ func TestATransportInsideKeepsTheContract(t *testing.T) {
 func TestFilesThatAreWrongSayWhereAndQuoteNothing(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"transport: {}": "field transport not found",
+		"transport: {}": "there is no member transport here",
 		"transports: {a: {path: /x, config: hunter2}}":     "cannot unmarshal",
-		"transports: {a: {pth: /x}}":                       "field pth not found",
+		"transports: {a: {pth: /x}}":                       "there is no member pth here",
 		"transports: {a: {}}":                              "transports.a needs a path, or names a builtin one",
 		"transports: {a: {path: x, sha256: 0}}":            "needs an absolute path",
 		"transports: {a: {path: /x}}":                      "transports.a needs the sha256",

@@ -158,7 +158,6 @@ func (c *child) watch(ctx context.Context, i *instance) error {
 			return wrap(CodeCrashed, i.proc.err, "the plugin's process ended")
 		case <-tick.C:
 		case <-c.suspect:
-			misses = max(misses, missesMost-1)
 		}
 		if pid := i.proc.cmd.Process.Pid; i.proc.limits.memory > 0 && resident(pid) > i.proc.limits.memory {
 			return errorf(CodeMemory, "the plugin uses more than %d bytes of memory", i.proc.limits.memory)

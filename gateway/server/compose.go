@@ -62,6 +62,7 @@ func (s *Server) compose(ctx context.Context) error {
 	}
 	s.add(part{name: "plugins", start: s.plugins.Start, stop: s.plugins.Stop})
 	s.Health.Note(s.plugins.Health)
+	s.Health.Ready("auth plugins", s.plugins.HooksReady)
 	carriers := carriers{s.plugins}
 	guard := webhook.New(webhook.Config{AllowPrivate: s.Config.AllowPrivateWebhooks}).Control()
 
