@@ -51,6 +51,10 @@ func (c *Chain) May(ctx context.Context, p Principal, verb string, on contract.R
 	return builtIn && !c.cfg.Policy.DenyByDefault, nil
 }
 
+// Judged says that there are authorizers: without any, asking [Chain.May] changes
+// nothing.
+func (c *Chain) Judged() bool { return len(c.judges) > 0 }
+
 // Reading adds the authorizers' opinions to what readers say of the streams of
 // entities that others own.
 func (c *Chain) Reading(r *Readers) *Readers {

@@ -175,8 +175,14 @@ func count(d hash.Hash, n int) {
 
 // shown are a field's values that hooks may see: not our own tokens.
 func shown(h http.Header, name string) []string {
-	if name == HeaderClaimToken || name == "Authorization" && claims.IsToken(Bearer(h)) {
+	switch name {
+	case HeaderClaimToken:
 		return nil
+	case "Authorization":
+		ours := func(v string) bool { return claims.IsToken(Bearer(http.Header{name: {v}})) }
+		if slices.ContainsFunc(h[name], ours) {
+			return slices.DeleteFunc(slices.Clone(h[name]), ours)
+		}
 	}
 	return h[name]
 }

@@ -142,6 +142,13 @@ func TestOnlyTheFieldsThatCountAreShownAndRememberedBy(t *testing.T) {
 	if saw := h.saw.Load(); len(saw.Header) != 1 {
 		t.Errorf("the hook saw %v", saw.Header)
 	}
+	// Nor is a token of ours shown that stands beside credentials.
+	if p, err := c.Authenticate(request("Authorization", "Bearer user:ada", "Authorization", "bearer rouse_wt_x")); err != nil || p.Key() != "user:ada" {
+		t.Fatal(p.Key(), err)
+	}
+	if saw := h.saw.Load(); len(saw.Header["Authorization"]) != 1 {
+		t.Errorf("the hook saw %v", saw.Header)
+	}
 }
 
 func TestEqualQuestionsShareAnAnswerUnlessNothingIsToBeRemembered(t *testing.T) {

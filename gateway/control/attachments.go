@@ -366,7 +366,15 @@ func (c *Control) getAttachment(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Type", a.MimeType)
 	h.Set("Content-Length", strconv.FormatInt(size, 10))
 	h.Set("Content-Disposition", disposition(a.Filename))
-	h.Set("Cache-Control", "private, max-age=31536000, immutable")
+	// Kept by whoever was let read it, and asked about each time: the right may have
+	// been taken back, and the id given to another file.
+	h.Set("Cache-Control", "private, no-cache")
+	h.Set("ETag", `"`+a.SHA256+`"`)
+	if r.Header.Get("If-None-Match") == h.Get("ETag") {
+		h.Del("Content-Length")
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
 	if r.Method == http.MethodHead {
 		return nil
 	}
@@ -379,7 +387,7 @@ func (c *Control) getAttachment(w http.ResponseWriter, r *http.Request) error {
 			err = errNoAttachment
 		}
 		if err != nil && pos == 0 {
-			for _, name := range []string{"Content-Type", "Content-Length", "Content-Disposition"} {
+			for _, name := range []string{"Content-Type", "Content-Length", "Content-Disposition", "ETag"} {
 				h.Del(name)
 			}
 			h.Set("Cache-Control", "no-store")

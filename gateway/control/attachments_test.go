@@ -84,6 +84,15 @@ func TestAttachments(t *testing.T) {
 		g.header.Get("Content-Disposition") != `attachment; filename="plan.bin"; filename*=UTF-8''plan.bin` || !strings.Contains(g.header.Get("Cache-Control"), "private") {
 		t.Errorf("%d bytes, %v", len(g.body), g.header)
 	}
+	// A copy is kept, and whether it is still good and its reader let is asked each time.
+	if etag := g.header.Get("ETag"); etag != `"`+hex.EncodeToString(sum[:])+`"` || !strings.Contains(g.header.Get("Cache-Control"), "no-cache") {
+		t.Errorf("%v", g.header)
+	} else if again := r.must(304, kyle, "GET", at+"/a.1", "", "If-None-Match", etag); len(again.body) != 0 {
+		t.Errorf("%d bytes", len(again.body))
+	} else {
+		r.refused(401, "UNAUTHORIZED", mallory, "GET", at+"/a.1", "", "If-None-Match", etag)
+		r.must(200, kyle, "GET", at+"/a.1", "", "If-None-Match", `"other"`)
+	}
 	if h := r.must(200, kyle, "HEAD", at+"/a.1", ""); len(h.body) != 0 || h.header.Get("Content-Length") != fmt.Sprint(len(content)) {
 		t.Errorf("HEAD: %v", h.header)
 	}

@@ -221,7 +221,11 @@ func TestLapsedLease(t *testing.T) {
 	r := laptop(t, nil)
 	c := claimed(t, r)
 	id := c.str("consumerId")
-	r.db.Exec(t, `update rouse.consumers set lease_expires_at = clock_timestamp() - interval '1 ms'`)
+	r.spawn("/chat/2")
+	speak := `{"payload":1,"from_agent":"/chat/1"}`
+	r.must(200, kyle, "POST", "/_electric/entities/chat/2/send", speak, token(c.str("writeToken"))...)
+	r.db.Exec(t, `update rouse.consumers set lease_expires_at = clock_timestamp() - interval '1 ms' where entity_url = '/chat/1'`)
+	r.refused(400, "INVALID_REQUEST", kyle, "POST", "/_electric/entities/chat/2/send", speak, token(c.str("writeToken"))...) // nor does it speak for the entity
 	if a := r.must(200, kyle, "GET", "/_electric/consumers/"+id, ""); a.str("state") != "expired" {
 		t.Errorf("%s", a.body)
 	}

@@ -121,8 +121,12 @@ func (c *Control) getConsumer(ctx context.Context, in *ConsumerRef) (*consumerOu
 	case err != nil:
 		return nil, err
 	case who.trusted() || row.Holder != nil && *row.Holder == who.principal() || row.CreatedBy != nil && *row.CreatedBy == who.principal():
-	case row.EntityURL == nil || c.mayAll(ctx, mayRead, *row.EntityURL) != nil:
+	case row.EntityURL == nil:
 		return nil, problem.New(problem.Unauthorized, "Only who may read the entity and its holder may see this consumer.")
+	default:
+		if _, err := c.entityFor(ctx, ref(*row.EntityURL), mayRead); err != nil {
+			return nil, err
+		}
 	}
 	return &consumerOutput{row}, nil
 }

@@ -289,7 +289,7 @@ func (c *Control) getEntity(ctx context.Context, in *EntityRef) (*entityOutput, 
 const (
 	// maxCarried bounds an entity's arguments and its sandbox, in bytes each.
 	maxCarried = 256 << 10
-	// maxTags bounds the tags an entity is spawned with.
+	// maxTags bounds the tags of an entity; entity_tag_put has it too.
 	maxTags = 64
 )
 
@@ -351,6 +351,12 @@ func (c *Control) spawn(ctx context.Context, in *spawnInput) (*entityTxOutput, e
 	if b.Tags == nil {
 		tags = []byte("{}")
 	}
+	if err := c.mayTypeNamed(ctx, in.Type, maySpawn); err != nil {
+		return nil, err
+	}
+	if err := c.mayEntity(ctx, b.Parent, maySpawn); err != nil {
+		return nil, err
+	}
 	// The arguments are checked against one revision of the type; when that has
 	// moved by the time of the transaction, they are checked again.
 	for range 4 {
@@ -381,6 +387,9 @@ func (c *Control) spawn(ctx context.Context, in *spawnInput) (*entityTxOutput, e
 		}
 		if res.Outcome == "spawned" {
 			c.cfg.Changed()
+			if wake != nil {
+				c.cfg.Poke()
+			}
 			return &entityTxOutput{Body: EntityTx{entityOf(res.Entity), res.TxID}}, nil
 		}
 		if res.Outcome != "type_changed" {
@@ -494,16 +503,6 @@ func storable(s string) string {
 	return ""
 }
 
-func checkTag(key, value string) string {
-	switch {
-	case key == "" || len(key) > 256:
-		return "has a key that is empty or longer than 256 bytes"
-	case len(value) > 16<<10:
-		return "is longer than 16384 bytes"
-	}
-	return ""
-}
-
 func (c *Control) sendSignal(ctx context.Context, in *EntityRef, permission, signal, reason string, payload json.RawMessage) (store.SignalResult, error) {
 	if in.Type == principalType {
 		return store.SignalResult{}, errPrincipalEntity
@@ -547,44 +546,4 @@ func (c *Control) signal(ctx context.Context, in *signalInput) (*signalOutput, e
 	return out, nil
 }
 
-func (c *Control) changeTag(ctx context.Context, in *EntityRef, key string, value *string) (*entityTxOutput, error) {
-	v, op := "", "delete"
-	if value != nil {
-		v, op = *value, "insert"
-	}
-	if why := checkTag(key, v); why != "" {
-		return nil, invalidFields(problem.Detail{Path: "/value", Message: why})
-	}
-	if in.Type == principalType {
-		return nil, errPrincipalEntity
-	}
-	if _, err := c.entityFor(ctx, in, mayWrite); err != nil {
-		return nil, err
-	}
-	who := from(ctx)
-	event := stateRow(op, "", "tags", key, struct {
-		Key   string  `json:"key"`
-		Value *string `json:"value,omitempty"`
-	}{key, value})
-	outcome, txid, e, err := c.cfg.Store.EntityTagPut(ctx, who.service, in.url(), who.principal(), key, value, event)
-	switch {
-	case err != nil:
-		return nil, err
-	case outcome == "not_found":
-		return nil, errEntityNotFound
-	case outcome == "not_running":
-		return nil, errNotRunning
-	}
-	c.cfg.Changed()
-	return &entityTxOutput{Body: EntityTx{entityOf(e), txid}}, nil
-}
-
 var errNotRunning = problem.New(problem.NotRunning, "The entity is stopped or stopping.")
-
-func (c *Control) putTag(ctx context.Context, in *tagInput) (*entityTxOutput, error) {
-	return c.changeTag(ctx, &in.EntityRef, in.Key, &in.Body.Value)
-}
-
-func (c *Control) deleteTag(ctx context.Context, in *tagKeyInput) (*entityTxOutput, error) {
-	return c.changeTag(ctx, &in.EntityRef, in.Key, nil)
-}

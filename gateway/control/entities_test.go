@@ -193,3 +193,22 @@ func TestEntityListOverHTTP(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+// Tags are carried into each wake, so there are few, however they come.
+func TestTagsAreFew(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"chat","description":""}`)
+	var tags []string
+	for i := range maxTags {
+		tags = append(tags, fmt.Sprintf(`"t%d":"v"`, i))
+	}
+	const at = "/_electric/entities/chat/1"
+	r.must(201, kyle, "PUT", at, `{"tags":{`+strings.Join(tags, ",")+`}}`)
+	r.refused(400, "INVALID_REQUEST", kyle, "POST", at+"/tags/more", `{"value":"v"}`)
+	r.must(200, kyle, "POST", at+"/tags/t1", `{"value":"w"}`)
+	r.refused(400, "INVALID_REQUEST", kyle, "POST", at+"/fork", `{"tags":{"more":"v"}}`)
+	r.must(201, kyle, "POST", at+"/fork", `{"tags":{"t1":"x"}}`)
+	r.must(200, kyle, "DELETE", at+"/tags/t1", "")
+	r.must(200, kyle, "POST", at+"/tags/more", `{"value":"v"}`)
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -189,6 +190,14 @@ func (c *Control) newFork(ctx context.Context, in *forkInput) (*forking, error) 
 	if err == nil && b.Wake != nil {
 		err = c.maySubscribe(ctx, b.Parent)
 	}
+	if err == nil {
+		err = c.mayEntity(ctx, b.Parent, maySpawn)
+	}
+	if carried := entityOf(e).Tags; err == nil && len(b.Tags) > 0 {
+		if maps.Copy(carried, b.Tags); len(carried) > maxTags {
+			err = errTooManyTags
+		}
+	}
 	return f, err
 }
 
@@ -221,6 +230,11 @@ func (f *forking) try(ctx context.Context) (out *forkOutput, again, err error) {
 	}
 	var active []string
 	for i, e := range tree {
+		if i > 0 { // the root was asked about with the request
+			if e.Allowed, err = f.c.may(ctx, mayFork, "entity", e.URL, e.Allowed); err != nil {
+				return nil, nil, err
+			}
+		}
 		switch {
 		case e.Status == "stopped" || e.Status == "killed":
 			return nil, nil, problem.New(problem.NotRunning, "An entity of the tree is stopped, so it cannot be forked.").WithMeta("entity", e.URL)
@@ -335,6 +349,9 @@ func (f *forking) plan(tree []store.TreeEntity) (store.ForkRequest, error) {
 			// Only what the entity really uses: anybody's id can stand in a manifest.
 			if id != "" && uses[sharedStates[1:]+id] {
 				names.shared[id] = id + "-fork-" + f.suffix
+				if len(sharedStates)+len(names.shared[id]) > maxPath {
+					return store.ForkRequest{}, problem.New(problem.InvalidPath, "The path of a forked shared state would be too long. Fork less deep a fork.")
+				}
 			}
 		}
 	}

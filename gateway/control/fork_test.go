@@ -544,6 +544,11 @@ func TestForksAreWholeOrRefused(t *testing.T) {
 	r.must(201, kyle, "PUT", at+"/chat/q", "")
 	r.grant(kyle, "/chat/p", granted("principal", "user:mallory", "fork", ""))
 	r.grant(kyle, "/chat/q", granted("principal", "user:mallory", "spawn", ""))
+	told.Store(0)
+	r.must(201, kyle, "PUT", at+"/chat/w", `{"wake":{"subscriberUrl":"/chat/q","condition":"runFinished","timeoutMs":1}}`)
+	if told.Load() != 101 {
+		t.Error("those who follow entities and registrations are not told of a spawn")
+	}
 	n := r.count(`select count(*) from rouse.entities`)
 
 	// To wake the parent one has to be able to write it.

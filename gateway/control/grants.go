@@ -257,25 +257,6 @@ func (c *Control) entityFor(ctx context.Context, in *EntityRef, permission strin
 	return e, nil
 }
 
-// mayAll refuses unless the caller may do permission to every one of the
-// entities. One that does not exist counts as one it may not.
-func (c *Control) mayAll(ctx context.Context, permission string, urls ...string) error {
-	who := from(ctx)
-	if who.trusted() {
-		return nil
-	}
-	got, err := c.cfg.Store.EntityAllowed(ctx, who.service, who.principal(), permission, urls)
-	if err != nil {
-		return err
-	}
-	for _, url := range urls {
-		if !slices.Contains(got, url) {
-			return errMayNot(permission, "entity")
-		}
-	}
-	return nil
-}
-
 // mayType says whether the caller has a permission on an entity type.
 func (c *Control) mayType(ctx context.Context, t store.EntityType, permission string) (bool, error) {
 	who := from(ctx)
@@ -402,6 +383,9 @@ func (c *Control) putTypeGrant(ctx context.Context, in *typeGrantPutInput) (*gra
 		return nil, err
 	}
 	who := from(ctx)
+	if err := c.mayTypeNamed(ctx, in.Name, mayManage); err != nil {
+		return nil, err
+	}
 	outcome, g, err := c.cfg.Store.GrantTypePut(ctx, who.service, in.Name, who.subject(), who.principal(), raw)
 	switch {
 	case err != nil:
@@ -422,6 +406,9 @@ func (c *Control) deleteTypeGrant(ctx context.Context, in *typeGrantRefInput) (*
 		return nil, err
 	}
 	who := from(ctx)
+	if err := c.mayTypeNamed(ctx, in.Name, mayManage); err != nil {
+		return nil, err
+	}
 	outcome, err := c.cfg.Store.GrantTypeDelete(ctx, who.service, in.Name, who.subject(), who.principal(), id)
 	switch {
 	case err != nil:

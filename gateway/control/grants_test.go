@@ -263,6 +263,13 @@ func TestEntityTypeGrants(t *testing.T) {
 	if len(l.get("grants").([]any)) != 1 || !strings.Contains(string(l.body), `"entity_type":"chat"`) {
 		t.Errorf("%s", l.body)
 	}
+	// A time that moves with each registration makes one grant last longer.
+	for _, day := range []string{"2020-01-01", "2999-01-02", "2999-01-01"} {
+		r.must(201, kyle, "POST", at, `{"name":"moving","description":"","permission_grants":[`+granted("principal", "user:x", "spawn", `,"expires_at":"`+day+`T00:00:00Z"`)+`]}`)
+	}
+	if n := r.count(`select count(*) from rouse.entity_type_grants where entity_type = 'moving' and expires_at = '2999-01-02Z'`); n != 1 || n != r.count(`select count(*) from rouse.entity_type_grants where entity_type = 'moving'`) {
+		t.Errorf("%d grants", n)
+	}
 	first := fmt.Sprint(int64(l.get("grants").([]any)[0].(map[string]any)["id"].(float64)))
 	r.must(200, mallory, "GET", at+"/chat", "")
 	r.must(201, mallory, "PUT", "/_electric/entities/chat/m", "")

@@ -220,11 +220,12 @@ func (c *Control) provenAgent(ctx context.Context, who *caller, agent string) (s
 	} else if err != nil {
 		return "", err
 	}
-	d, err := c.cfg.Store.EntityDispatch(ctx, who.service, agent)
+	// The token is live if its holder could write the agent's own stream with it.
+	res, err := c.cfg.Store.StreamWritable(ctx, who.service, streamName(agent)+"/main", store.WriteClaim{ConsumerID: consumer, Epoch: epoch, WakeID: wake})
 	if err != nil {
 		return "", err
 	}
-	if d.ActiveEpoch == nil || *d.ActiveEpoch != epoch || d.LastWakeID == nil || *d.LastWakeID != wake {
+	if res.Outcome != store.OK {
 		return "", refused
 	}
 	return agent, nil

@@ -205,6 +205,9 @@ func (c *Control) putType(ctx context.Context, in *typePutInput) (*typeBody, err
 	if t.DefaultDispatchPolicy, err = c.checkPolicy(ctx, "/default_dispatch_policy", policy); err != nil {
 		return nil, err
 	}
+	if err := c.mayTypeNamed(ctx, b.Name, mayManage); err != nil {
+		return nil, err
+	}
 	for range 3 {
 		outcome, _, row, err := c.cfg.Store.EntityTypePut(ctx, who.service, who.principal(), who.trusted(), t)
 		switch {
@@ -314,6 +317,9 @@ func (c *Control) getType(ctx context.Context, in *typeNameInput) (*typeBody, er
 
 func (c *Control) deleteType(ctx context.Context, in *typeNameInput) (*noContent, error) {
 	who := from(ctx)
+	if err := c.mayTypeNamed(ctx, in.Name, mayManage); err != nil {
+		return nil, err
+	}
 	outcome, _, err := c.cfg.Store.EntityTypeDelete(ctx, who.service, in.Name, who.principal(), who.trusted())
 	switch {
 	case err != nil:
@@ -332,6 +338,9 @@ func (c *Control) patchType(ctx context.Context, in *typePatchInput) (*typeBody,
 	details := c.schemas.checkSchemas("/inbox_schemas", in.Body.InboxSchemas)
 	if details = append(details, c.schemas.checkSchemas("/state_schemas", in.Body.StateSchemas)...); len(details) > 0 {
 		return nil, invalidFields(details...)
+	}
+	if err := c.mayTypeNamed(ctx, in.Name, mayManage); err != nil {
+		return nil, err
 	}
 	outcome, _, t, err := c.cfg.Store.EntityTypePatchSchemas(ctx, who.service, in.Name, who.principal(), who.trusted(),
 		schemasJSON(in.Body.InboxSchemas), schemasJSON(in.Body.StateSchemas))

@@ -2,7 +2,8 @@
 -- the entity's stream as a bookkeeping row that wakes nobody, so that a holder
 -- that tags its own entity does not wake itself. p_event is that row, told as an
 -- update instead of an insert if the entity had such a tag.
--- Outcomes: ok, unchanged, not_found, not_running.
+-- Outcomes: ok, unchanged, not_found, not_running, too_many (at most 64 an
+-- entity, since each of its wakes carries them).
 create or replace function rouse.entity_tag_put(
     p_service_id integer, p_url text, p_principal text, p_key text, p_value text, p_event text
 ) returns table (outcome text, txid bigint, entity rouse.entities)
@@ -39,6 +40,10 @@ begin
         return;
     end if;
     v_had := v_row.tags ? p_key;
+    if p_value is not null and not v_had and (select count(*) from jsonb_object_keys(v_row.tags)) >= 64 then
+        return query select 'too_many', null::bigint, v_row;
+        return;
+    end if;
     v_now := clock_timestamp();
     update entities e
        set tags = case when p_value is null then e.tags - p_key else e.tags || jsonb_build_object(p_key, p_value) end,
