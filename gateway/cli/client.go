@@ -169,7 +169,12 @@ func (c *caller) hint(e *call.Error) string {
 		return `"rouse stream info PATH" shows how it is configured`
 	case "UNAUTHENTICATED":
 		return "set ROUSE_TOKEN or --token to a token of this gateway; in `rouse dev`, --as user:NAME is enough"
-	case "UNAUTHORIZED", "FORBIDDEN", "RUNNER_FORBIDDEN":
+	case "FORBIDDEN":
+		if strings.HasPrefix(e.Detail, "The policy") {
+			return "its authorizers decide: ask whoever runs the gateway"
+		}
+		fallthrough
+	case "UNAUTHORIZED", "RUNNER_FORBIDDEN":
 		return "act as its owner: with the owner's token in ROUSE_TOKEN or --token, or --as user:NAME in `rouse dev`"
 	case "DUPLICATE_URL":
 		return `"rouse entity inspect URL" shows the one that exists`

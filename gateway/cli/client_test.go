@@ -235,10 +235,11 @@ func TestHintsNameWhatHelps(t *testing.T) {
 func TestWithoutCredentialsTheAdviceIsWhole(t *testing.T) {
 	t.Parallel()
 	detail := "Credentials are missing. Send Authorization: Bearer with a token of this server."
+	code := "UNAUTHORIZED"
 	gw := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(http.StatusUnauthorized)
-		_ = json.NewEncoder(w).Encode(map[string]any{"status": 401, "code": "UNAUTHORIZED", "detail": detail}) // the client fails without it
+		_ = json.NewEncoder(w).Encode(map[string]any{"status": 401, "code": code, "detail": detail}) // the client fails without it
 	}))
 	t.Cleanup(gw.Close)
 	for _, as := range []string{"", "user:kyle"} {
@@ -248,6 +249,8 @@ func TestWithoutCredentialsTheAdviceIsWhole(t *testing.T) {
 	detail = "You may not spawn this entity type."
 	p := person{t, []string{"ROUSE_SERVER=" + gw.URL, "ROUSE_AS=user:eve"}}
 	p.refused(ExitServerRefusal, "→ act as who registered the type", "entity", "spawn", "task/1")
+	code, detail = "FORBIDDEN", "The policy of this gateway does not allow it."
+	p.refused(ExitServerRefusal, "→ its authorizers decide", "entity", "ps")
 	for text, want := range map[string]string{
 		"Bearer with a token":                 "Bearer with a token",
 		"Bearer token: Bearer abc.def":        "Bearer token: Bearer [redacted]",

@@ -65,6 +65,7 @@ type pluginState struct {
 
 func (c *pluginLsCmd) Run(r *run) error {
 	return c.connected(r, func(k *caller) error {
+		k.advice = systemOnly
 		list := []pluginState{}
 		if err := k.ask(&list, k.plain(http.MethodGet, "/_electric/plugins", nil)); err != nil {
 			return err
@@ -99,6 +100,7 @@ type pluginLogsCmd struct {
 
 func (c *pluginLogsCmd) Run(r *run) error {
 	return c.connected(r, func(k *caller) error {
+		k.advice = systemOnly
 		lines := []struct {
 			At   time.Time `json:"at"`
 			Text string    `json:"text"`

@@ -34,7 +34,8 @@ func TestPluginsOfAGateway(t *testing.T) {
 	}
 	p.refused(ExitServerNotFound, "no plugin", "plugin", "logs", "nothing")
 	p.environ[1] = "ROUSE_AS=user:kyle"
-	p.refused(ExitServerRefusal, "", "plugin", "ls")
+	p.refused(ExitServerRefusal, "made for system:framework", "plugin", "ls")
+	p.refused(ExitServerRefusal, "made for system:framework", "plugin", "logs", "webhook")
 }
 
 func TestPluginCheckTellsTheEntryOfAProgram(t *testing.T) {
