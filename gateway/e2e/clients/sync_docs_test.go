@@ -50,7 +50,7 @@ func TestThePageOnSyncIsRight(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "node", "--input-type=module", "-e", code)
-	cmd.Env = append(os.Environ(), "ROUSE_URL="+in.URL, "ROUSE_TOKEN="+token)
+	cmd.Env = append(os.Environ(), "ROUSE_SERVER="+in.URL, "ROUSE_TOKEN="+token)
 	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.StdoutPipe()
 	if err != nil {
