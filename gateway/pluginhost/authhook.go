@@ -12,7 +12,10 @@ import (
 
 // AuthHook is an auth plugin as the gateway sees it. Whatever goes wrong is an
 // error, which refuses the request.
-type AuthHook struct{ *slot }
+type AuthHook struct {
+	*slot
+	headers []string
+}
 
 var (
 	_ contract.AuthHook     = (*AuthHook)(nil)
@@ -23,9 +26,9 @@ var (
 // Name implements contract.AuthHook.
 func (h *AuthHook) Name() string { return h.name }
 
-// Headers implements contract.HeaderReader: what the configuration shows the
-// plugin, by default the credentials' usual place.
-func (h *AuthHook) Headers() []string { return h.spec().shown() }
+// Headers implements contract.HeaderReader: what the configuration showed the
+// plugin at the start, by default the credentials' usual place.
+func (h *AuthHook) Headers() []string { return h.headers }
 
 // longestCache bounds what a plugin may ask for.
 const longestCache = 24 * time.Hour

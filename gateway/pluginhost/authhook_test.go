@@ -51,6 +51,17 @@ func TestAnAuthPluginDecides(t *testing.T) {
 	if got := a.Headers(); len(got) != 1 || got[0] != "Authorization" {
 		t.Errorf("it is shown %v", got)
 	}
+	// They are asked for before anything runs.
+	spec := ownSpec("hook")
+	spec.Headers = []string{"Cookie", "X-Team"}
+	h, err := New(t.Context(), Config{Amend: func(s *Set) { s.AuthHooks = map[string]Spec{"corp": spec} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopHost(t, h)
+	if a, err := h.AuthHook("corp"); err != nil || len(a.Headers()) != 2 || a.Headers()[0] != "Cookie" {
+		t.Errorf("it is shown %v, %v", a.Headers(), err)
+	}
 	if _, err := (&Host{}).AuthHook("corp"); err == nil {
 		t.Error("a hook that is not configured is there")
 	}

@@ -86,8 +86,8 @@ func New(ctx context.Context, cfg Config) (*Host, error) {
 	}
 	h.set, h.mark = set, mark
 	// What others are given exists before it runs.
-	for name := range set.AuthHooks {
-		h.hooks[name] = &AuthHook{newSlot(name, wire.AuthHook, h.deps)}
+	for name, spec := range set.AuthHooks {
+		h.hooks[name] = &AuthHook{newSlot(name, wire.AuthHook, h.deps), spec.shown()}
 	}
 	return h, nil
 }
@@ -269,7 +269,7 @@ func (h *Host) reload() {
 		h.mu.Lock()
 		a, had := h.hooks[name]
 		if !had {
-			a = &AuthHook{newSlot(name, wire.AuthHook, h.deps)}
+			a = &AuthHook{newSlot(name, wire.AuthHook, h.deps), spec.shown()}
 			h.hooks[name] = a
 		}
 		h.mu.Unlock()

@@ -81,7 +81,7 @@ func (l *Local) ValidateTarget(ctx context.Context, target json.RawMessage) erro
 // Deliver implements contract.Transport.
 func (l *Local) Deliver(ctx context.Context, d contract.Delivery) (r contract.Result) {
 	if l.err != nil {
-		return contract.Result{Outcome: contract.Retry, RetryAfter: time.Second, Error: l.err.Code + ": " + l.err.Error()}
+		return contract.Result{Outcome: contract.Retry, RetryAfter: time.Second, Error: l.err.Code + ": the transport is not available"}
 	}
 	began := time.Now()
 	defer func() {

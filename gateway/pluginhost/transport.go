@@ -94,7 +94,8 @@ func (t *Transport) Deliver(ctx context.Context, d contract.Delivery) contract.R
 	c, i, err := t.take(ctx)
 	if err != nil {
 		// Nothing has been sent, so nothing is uncertain.
-		return contract.Result{Outcome: contract.Retry, RetryAfter: time.Second, Error: CodeOf(err) + ": " + err.Error()}
+		// Who reads the attempt is no operator: why is in the plugin's state.
+		return contract.Result{Outcome: contract.Retry, RetryAfter: time.Second, Error: CodeOf(err) + ": the transport is not available"}
 	}
 	defer c.give()
 	if len(d.Notification)+len(d.Target) > tooLarge {
