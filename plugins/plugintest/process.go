@@ -131,7 +131,7 @@ func (p *running) introduce(ctx context.Context, config json.RawMessage) error {
 	p.kind = wire.Transport
 	p.summary = fmt.Sprintf("transport %q %s", p.described.Type, p.described.Version)
 	if p.described.Type == "" {
-		return errors.New("Describe names no type")
+		return errors.New("it names no type in Describe")
 	}
 	if err := usable("target_schema", p.described.TargetSchema); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (p *running) introduceHook(ctx context.Context, config json.RawMessage) (er
 	p.kind = wire.AuthHook
 	p.summary = fmt.Sprintf("auth hook %q %s", p.hookDesc.Name, p.hookDesc.Version)
 	if p.hookDesc.Name == "" {
-		return errors.New("Describe gives no name")
+		return errors.New("it gives no name in Describe")
 	}
 	if !p.hookDesc.Authenticates && !p.hookDesc.Authorizes {
 		return errors.New("it neither authenticates nor authorizes")
