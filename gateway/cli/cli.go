@@ -170,8 +170,11 @@ func parse(parser *kong.Kong, args []string) (parsed *kong.Context, err error) {
 			}
 		}
 	}()
-	if len(args) == 0 {
+	switch {
+	case len(args) == 0:
 		args = []string{"--help"}
+	case args[0] == "help":
+		args = append(args[1:len(args):len(args)], "--help")
 	}
 	return parser.Parse(args)
 }

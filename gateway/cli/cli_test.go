@@ -50,7 +50,7 @@ func command(t *testing.T, environ []string, args ...string) *exec.Cmd {
 
 func TestHelpTellsCommandsAndExitCodes(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{}, {"--help"}} {
+	for _, args := range [][]string{{}, {"--help"}, {"help"}} {
 		code, out, _ := rouse(t, nil, args...)
 		if code != ExitOK {
 			t.Errorf("%v: exit code %d", args, code)
@@ -61,8 +61,10 @@ func TestHelpTellsCommandsAndExitCodes(t *testing.T) {
 			}
 		}
 	}
-	if code, out, _ := rouse(t, nil, "serve", "--help"); code != ExitOK || !strings.Contains(out, "--migrate") || strings.Contains(out, "Exit codes:") {
-		t.Errorf("%d %s", code, out)
+	for _, args := range [][]string{{"serve", "--help"}, {"help", "serve"}} {
+		if code, out, _ := rouse(t, nil, args...); code != ExitOK || !strings.Contains(out, "--migrate") || strings.Contains(out, "Exit codes:") {
+			t.Errorf("%v: %d %s", args, code, out)
+		}
 	}
 }
 

@@ -304,7 +304,7 @@ func refuseAppend(w http.ResponseWriter, item *store.AppendItem, res *store.Appe
 		setTail(hd, res.Position, true)
 		return problem.New(problem.StreamClosed, "The stream is closed; nothing can be appended.")
 	case store.ContentType:
-		return problem.Newf(problem.ContentTypeMismatch, "The stream holds %s.", res.ContentType)
+		return problem.Newf(problem.ContentTypeMismatch, "The stream holds %s: name that as the Content-Type.", res.ContentType)
 	case store.Seq:
 		return problem.New(problem.SequenceConflict, "Stream-Seq must be greater than the last one.")
 	case store.ProducerGap:
