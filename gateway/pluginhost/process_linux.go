@@ -51,5 +51,16 @@ func resident(pid int) int64 {
 	return (rss - shared) * int64(os.Getpagesize())
 }
 
-// running says whether there is a process of a number.
+// running says whether there is a process of a number, be it a zombie.
 func running(pid int) bool { return syscall.Kill(pid, 0) != syscall.ESRCH }
+
+// ended says whether a process is no more, or is one that nobody has collected
+// yet.
+func ended(pid int) bool {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return !running(pid)
+	}
+	state := bytes.LastIndex(raw, []byte(") "))
+	return state >= 0 && state+2 < len(raw) && (raw[state+2] == 'Z' || raw[state+2] == 'X')
+}

@@ -21,3 +21,5 @@ func (limits) apply(int) {}
 func resident(int) int64 { return 0 }
 
 func running(pid int) bool { return syscall.Kill(pid, 0) != syscall.ESRCH }
+
+func ended(pid int) bool { return !running(pid) }

@@ -40,7 +40,7 @@ func sweep(base string) {
 	for _, dir := range all {
 		number, rest, ok := strings.Cut(strings.TrimPrefix(filepath.Base(dir), dirName), "-")
 		pid, err := strconv.Atoi(number)
-		if !ok || err != nil || !strings.HasPrefix(rest, "p") || pid == os.Getpid() || running(pid) {
+		if !ok || err != nil || !strings.HasPrefix(rest, "p") || pid == os.Getpid() || !ended(pid) {
 			continue
 		}
 		info, err := os.Lstat(dir)
