@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -533,5 +534,46 @@ func TestServicesDoNotMix(t *testing.T) {
 		if got != want {
 			t.Errorf("service %d: %s, want %s", service, got, want)
 		}
+	}
+}
+
+// Two gateways that look at the same due cursor tell what is due once, although
+// neither has read anything new.
+func TestWhatIsDueIsToldByOneGateway(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.spawn("/chat/a", "")
+	r.spawn("/chat/b", "")
+	const hour = 3_600_000
+	r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/b", DebounceMS: hour, ManifestKey: "d"})
+	r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/b", TimeoutMS: hour, ManifestKey: "t", Condition: Condition{Collections: []string{"nothing"}}.String()})
+	r.write("chat/b/main", runEnded)
+	r.settle(r.worker())
+	r.db.Exec(t, `update rouse.observers set due_at = clock_timestamp() where due_at is not null`)
+	look := func() (moves []store.ObserverMove) {
+		list, err := r.s.ObserveTake(t.Context(), 0, 16, takeBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range list {
+			if m, err := evaluate(t.Context(), r.s, time.Now(), o); err != nil {
+				t.Fatal(err)
+			} else if len(m.Rows) > 0 {
+				moves = append(moves, m)
+			}
+		}
+		return moves
+	}
+	first, second := look(), look()
+	if len(first) != 2 || len(second) != 2 {
+		t.Fatalf("%d and %d cursors are due, want 2", len(first), len(second))
+	}
+	for _, moves := range [][]store.ObserverMove{first, second} {
+		if _, err := r.s.ObserveApply(t.Context(), moves, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(r.wakes("/chat/a")); n != 2 {
+		t.Errorf("%d wakes, want one of the debounce and one of the timeout", n)
 	}
 }

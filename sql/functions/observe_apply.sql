@@ -1,7 +1,8 @@
--- observe_apply: moves cursors from where they were read (p_from) to p_to and, in
--- the same transaction, appends the wakes that were found to the subscribers'
--- main streams, which wake them as any actionable append does. Another gateway
--- that has evaluated the same page finds the cursor elsewhere and changes
+-- observe_apply: moves cursors from where they were read (p_from, with p_was
+-- collected and p_due come) to p_to and, in the same transaction, appends the
+-- wakes that were found to the subscribers' main streams, which wake them as any
+-- actionable append does. Another gateway that has evaluated the same page, or
+-- the same due time, finds the cursor otherwise than it was read and changes
 -- nothing: a wake is delivered once, and a crash before the commit loses none.
 -- p_states is what a debounce has collected, p_due_ms when it or a timeout is
 -- due from now; null keeps neither, a negative due keeps the present one.
@@ -9,7 +10,8 @@
 -- (from 1), in order. Waits for no row, unless p_wait.
 -- Outcomes: applied | gone (removed) | stale | busy.
 create or replace function rouse.observe_apply(
-    p_ids bigint[], p_from bigint[], p_to bigint[], p_states text[], p_due_ms integer[], p_over boolean[], p_rows text[], p_of integer[], p_wait boolean
+    p_ids bigint[], p_from bigint[], p_was text[], p_due boolean[], p_to bigint[], p_states text[], p_due_ms integer[], p_over boolean[],
+    p_rows text[], p_of integer[], p_wait boolean
 ) returns table (id bigint, outcome text)
 language plpgsql
 set search_path = rouse, pg_temp
@@ -35,7 +37,8 @@ begin
               where s.id = (select _entity_main(b.service_id, b.subscriber_url) from observers b where b.id = p_ids[i]) for no key update;
         end if;
         select * into o from observers b where b.id = p_ids[i] for update skip locked;
-        if not found or o.acked <> p_from[i] then
+        if not found or o.acked <> p_from[i]
+           or p_to[i] = p_from[i] and not p_over[i] and coalesce(p_due_ms[i] >= 0, true) and coalesce(o.due_at > clock_timestamp(), true) then
             outcome := case when o.id is null and exists (select from observers b where b.id = p_ids[i]) then 'busy' else 'stale' end;
             return next;
             continue;
