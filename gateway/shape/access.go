@@ -13,6 +13,10 @@ import (
 // anew.
 const maxFacts = 50_000
 
+// maxShow bounds the transactions that one lookup waits for: those before the
+// latest are long visible.
+const maxShow = 64
+
 // Pauses between two looks while the log is ahead of what a snapshot shows.
 const (
 	lagMin = time.Millisecond
@@ -26,6 +30,9 @@ type access struct {
 
 	mu  sync.Mutex
 	all map[entity]*facts
+	// show are transactions that must be seen by whoever looks up what is not
+	// there, until somebody has.
+	show []uint32
 }
 
 type entity struct {
@@ -56,7 +63,7 @@ func newAccess(load func(context.Context, int32, []string) (store.ShapeSnapshot,
 }
 
 // invalid says that a transaction may have changed who reads an entity, or any
-// entity if url is empty.
+// entity if url is empty; zero stands for transactions that all can see by now.
 func (a *access) invalid(service int32, url string, xid uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,13 +71,17 @@ func (a *access) invalid(service int32, url string, xid uint32) {
 		a.all = map[entity]*facts{}
 	}
 	if url == "" {
+		if xid != 0 {
+			a.show = []uint32{xid}
+		}
 		return
 	}
 	// A lookup under way does not show the transaction yet.
 	k := entity{service, url}
-	f := &facts{show: []uint32{xid}}
+	f := &facts{show: append([]uint32{xid}, a.show...)}
 	if old := a.all[k]; old != nil && !old.known {
 		f.show = append(f.show, old.show...)
+		f.show = f.show[:min(len(f.show), maxShow)]
 	}
 	a.all[k] = f
 }
@@ -98,7 +109,7 @@ func (a *access) of(ctx context.Context, service int32, want map[string]uint32) 
 				busy = f.loading
 				continue
 			case f == nil || f.known:
-				f = &facts{}
+				f = &facts{show: a.show}
 				a.all[k] = f
 			}
 			f.loading = done
@@ -188,6 +199,9 @@ func (a *access) settle(service int32, urls []string, found map[string]*facts, d
 		f := a.all[k]
 		if f == nil || f.loading != done {
 			continue // invalid since: another lookup is due
+		}
+		if found != nil {
+			a.show = nil
 		}
 		if n := found[url]; n != nil && len(a.all) <= maxFacts {
 			a.all[k] = n

@@ -88,12 +88,14 @@ func newRing(max int, invalid func(int32, string, uint32)) *ring {
 	return &ring{max: max, invalid: invalid, bells: make([]bell, len(tables))}
 }
 
-// Begin implements feed.RowSink: what was before is void.
+// Begin implements feed.RowSink: what was before is void, and with it what is
+// remembered of rights, for nobody was told of the changes meanwhile.
 func (r *ring) Begin(at feed.LSN) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.up, r.layouts = true, map[*feed.Table]*layout{}
 	r.reset(uint64(at))
+	r.invalid(0, "", 0)
 	r.state.ring()
 }
 

@@ -396,3 +396,60 @@ func TestTheSessionRunsWhileSomebodyAsks(t *testing.T) {
 		t.Errorf("%d sessions", begun.Load())
 	}
 }
+
+// While no session reads the log nobody is told of a grant's end, so what was
+// remembered before counts no more.
+func TestRightsAreForgottenWithTheSession(t *testing.T) {
+	t.Parallel()
+	db := &reader{}
+	a := newAccess(db.load)
+	r := newRing(1000, a.invalid)
+	ask := func() *facts {
+		got, err := a.of(t.Context(), 1, map[string]uint32{"/chat/1": 5})
+		if err != nil {
+			t.Error(err)
+		}
+		return got["/chat/1"]
+	}
+	db.set(10, map[string]store.ShapeReaders{"/chat/1": {CreatedBy: "kyle", Subjects: []string{"mallory"}}})
+	r.Begin(100)
+	if !ask().allows("mallory", "user") {
+		t.Fatal("no right to lose")
+	}
+	r.down()
+	db.set(20, map[string]store.ShapeReaders{"/chat/1": {CreatedBy: "kyle"}})
+	r.Begin(200)
+	if ask().allows("mallory", "user") {
+		t.Error("a grant that was taken back meanwhile still counts")
+	}
+	// What a transaction did that was too large to be read counts from it on.
+	r.Commit(&feed.RowTx{XID: 30, End: 300, Lost: true})
+	result := make(chan *facts)
+	go func() { result <- ask() }()
+	for deadline := time.Now().Add(bound); ; {
+		db.mu.Lock()
+		calls := db.calls
+		db.mu.Unlock()
+		if calls >= 4 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nobody looks again")
+		}
+	}
+	db.set(31, nil)
+	if f := <-result; f.allows("kyle", "user") {
+		t.Error("an answer from before")
+	}
+	before := db.calls
+	if ask(); db.calls != before+1 {
+		t.Error("it is waited for again")
+	}
+	// Who changes rights all the time that nobody asks about takes no memory for each change.
+	for i := range uint32(1000) {
+		a.invalid(1, "/chat/2", i+1)
+	}
+	if n := len(a.all[entity{1, "/chat/2"}].show); n > maxShow {
+		t.Errorf("%d transactions are remembered", n)
+	}
+}
