@@ -24,7 +24,10 @@ begin
     ), tree as (
         select p_url collate "C" as url, true as self
         union all
-        select e.url, false from tree t join entities e on e.parent = t.url and e.service_id = p_service_id
+        -- A subquery of its own, so that no plan walks over all entities.
+        select e.url, false
+          from tree t
+         cross join lateral (select e.url from entities e where e.parent = t.url and e.service_id = p_service_id offset 0) e
          where exists (select from jsonb_array_elements(p_grants) x where x ->> 'propagation' = 'descendants')
     ), effect as (
         insert into entity_effective_permissions (service_id, entity_url, source_entity_url, source_grant_id, permission, subject_kind,

@@ -9,7 +9,7 @@ begin
     insert into entity_effective_permissions (service_id, entity_url, source_entity_url, source_grant_id, permission, subject_kind, subject_value, expires_at, created_at)
     select p_service_id, p_child, p.source_entity_url, p.source_grant_id, p.permission, p.subject_kind, p.subject_value, p.expires_at, p_now
       from entity_effective_permissions p
-      join entity_grants g on g.id = p.source_grant_id
+      join entity_grants g on g.id = any (array[p.source_grant_id])
      where p.entity_url = p_parent and p.service_id = p_service_id and g.propagation = 'descendants'
        and (p.expires_at is null or p.expires_at > p_now);
     perform _grant_add(p_service_id, p_child, p_by, p_now, (

@@ -43,13 +43,11 @@ declare
     v_source   entities;
     v_from     streams;
     v_path     text;
-    v_stream   bigint;
     v_new      bigint;
     v_consumer bigint;
     v_tail     bigint;
     v_row      text;
     v_runner   record;
-    v_made     entities[];
     v_now      timestamptz;
     r          record;
 begin
@@ -76,7 +74,7 @@ begin
 
     -- Lock order: consumers by id, streams by id. What is read afterwards stands still.
     perform 1 from consumers c
-      where c.id in (select e.consumer_id from entities e where e.url = any (p_sources) and e.service_id = p_service_id)
+      where c.id = any (array(select e.consumer_id from entities e where e.url = any (p_sources) and e.service_id = p_service_id))
       order by c.id for update;
     select array_agg(_entity_main(p_service_id, u.url) order by u.n) into v_sources from unnest(p_sources) with ordinality u (url, n);
     perform 1 from streams s where s.id = any (v_sources) order by s.id for no key update;
@@ -112,7 +110,7 @@ begin
     for v_runner in
         select t ->> 'runnerId' as id, q.owner_principal
           from unnest(p_sources) u (url)
-         cross join lateral (select e.dispatch_policy from entities e where e.url = u.url and e.service_id = p_service_id) e
+         cross join lateral (select e.dispatch_policy from entities e where e.url = u.url and e.service_id = p_service_id limit 1) e
          cross join lateral jsonb_array_elements(coalesce(e.dispatch_policy -> 'targets', '[]')) t
           left join lateral (select * from runners q where q.service_id = p_service_id and q.id = t ->> 'runnerId' limit 1) q on true
          where t ->> 'type' = 'runner'
@@ -180,13 +178,13 @@ begin
         select p_service_id, v_path || '/attachments/' || a.id, 'attachment', p_by, s.content_type, s.is_json, s.tail, v_now, s.id, s.tail, v_now
           from unnest(p_attached_to, p_attached) x (n, id)
           join entity_attachments a on a.entity_url = r.source and a.id = x.id and a.service_id = p_service_id
-          join streams s on s.id = a.stream_id
+          join streams s on s.id = any (array[a.stream_id])
          where x.n = r.n;
         insert into entity_attachments (service_id, entity_url, id, stream_id, manifest, created_at)
         select p_service_id, r.target, a.id, s.id, a.manifest || jsonb_build_object('streamPath', r.target || '/attachments/' || a.id), v_now
           from unnest(p_attached_to, p_attached) x (n, id)
           join entity_attachments a on a.entity_url = r.source and a.id = x.id and a.service_id = p_service_id
-          join streams s on s.service_id = p_service_id and s.path = v_path || '/attachments/' || a.id
+          join streams s on s.service_id = p_service_id and s.path = any (array[v_path || '/attachments/' || a.id])
          where x.n = r.n;
         -- A shared state of several forked entities is forked once.
         insert into streams (service_id, path, kind, owner, content_type, is_json, tail, ttl_seconds, expires_at, forked_from, fork_at, created_at)
@@ -219,8 +217,10 @@ begin
         perform _stream_push((select cs.stream_id from consumer_streams cs join entities e on e.consumer_id = cs.consumer_id
                                where e.service_id = p_service_id and e.url = p_targets[1] and cs.link_type = 'own'), p_message, true);
     end if;
-    return query select 'forked', null::text, e
-      from unnest(p_targets) with ordinality u (url, n) join entities e on e.url = u.url and e.service_id = p_service_id order by u.n;
+    return query select 'forked', null::text, e.made
+      from unnest(p_targets) with ordinality u (url, n)
+     cross join lateral (select x as made from entities x where x.url = u.url and x.service_id = p_service_id limit 1) e
+     order by u.n;
 end
 $$;
 comment on function rouse.entity_fork is 'Forks a tree of entities in one transaction.';
