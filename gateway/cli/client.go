@@ -154,6 +154,9 @@ func refusalExit(e *call.Error) int {
 
 // hint says what to do about a refusal, where its own text cannot: it knows no commands.
 func (c *caller) hint(e *call.Error) string {
+	if e.Detail == "Invalid write token" {
+		return `"rouse entity send" sends an entity a message; its streams take only what holds its claim writes, with --claim-token`
+	}
 	if c.nameless(e) {
 		return "set ROUSE_TOKEN or --token; in `rouse dev`, --as user:NAME is enough"
 	}

@@ -318,6 +318,11 @@ func TestEntityCommands(t *testing.T) {
 	}
 	p.refused(ExitUsage, "no signal SIGFOO for entities: name SIGINT", "entity", "signal", "task/team/a/1", "SIGFOO")
 	p.refused(ExitUsage, "no entity has the status waiting: name spawning", "entity", "ps", "--status", "waiting")
+	p.refused(ExitUsage, "at least 1", "entity", "ps", "--limit", "0")
+	p.refused(ExitServerRefusal, `"rouse entity send"`, "stream", "append", "task/team/a/1/main", "{}")
+	if out := p.ok("wake", "show", *file.Dispatch.OutstandingWakeID); !strings.Contains(out, "runner laptop\n") {
+		t.Error(out)
+	}
 	if out := p.ok("entity", "ps", "--status", "PAUSED"); !strings.Contains(out, "/task/team/a/1") {
 		t.Error(out)
 	}

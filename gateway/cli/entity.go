@@ -155,6 +155,9 @@ func (c *entityPsCmd) Run(r *run) error {
 	if c.Status != "" && !client.EntityStatus(c.Status).Valid() {
 		return failf(ExitUsage, "no entity has the status %s: name spawning, running, idle, paused, stopping, stopped or killed", printable(c.Status))
 	}
+	if c.Limit < 1 {
+		return failf(ExitUsage, "--limit must be at least 1")
+	}
 	params := client.ListEntitiesParams{Type: optional(c.Type), Status: optional(c.Status), Limit: ptr(int64(1000))}
 	if c.Parent != "" {
 		typ, id, err := entityName(c.Parent)
@@ -190,7 +193,7 @@ func (c *entityPsCmd) Run(r *run) error {
 			}
 			params.Cursor = &next
 		}
-		list = list[:min(len(list), max(c.Limit, 1))]
+		list = list[:min(len(list), c.Limit)]
 		if k.json {
 			return r.printJSON(list)
 		}

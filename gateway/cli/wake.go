@@ -33,6 +33,18 @@ type wakeFile struct {
 	} `json:"deliveries"`
 }
 
+// target says where it goes.
+func (f wakeFile) target() string {
+	at := printable(text(f.RunnerWakeStream))
+	switch {
+	case f.TargetRunnerID != nil:
+		at = printable(*f.TargetRunnerID)
+	case f.TargetWebhookURL != nil:
+		at = receiver(*f.TargetWebhookURL)
+	}
+	return strings.TrimSpace(printable(f.TargetType) + " " + at)
+}
+
 type wakeLsCmd struct {
 	clientFlags
 	Entity       string `arg:"" optional:"" help:"TYPE/ID of the entity."`
@@ -110,7 +122,7 @@ func (c *wakeShowCmd) Run(r *run) error {
 			due = f.NextAttemptAt.Local().Format("15:04:05")
 		}
 		k.fields("wake", k.paint(bold, printable(f.WakeID)), "for", printable(text(f.EntityURL)), "consumer", printable(f.ConsumerID), "epoch", fmt.Sprint(f.Epoch),
-			"goes to", strings.Join(strings.Fields(printable(f.TargetType+" "+text(f.TargetRunnerID)+text(f.RunnerWakeStream))+" "+receiver(text(f.TargetWebhookURL))), " "), "delivery", k.status(f.DeliveryStatus), "claim", k.status(f.ClaimStatus),
+			"goes to", f.target(), "delivery", k.status(f.DeliveryStatus), "claim", k.status(f.ClaimStatus),
 			"made", ago(f.CreatedAt), "next attempt", due)
 		if len(f.Deliveries) > 0 {
 			k.printf("\n")
