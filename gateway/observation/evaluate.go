@@ -41,7 +41,7 @@ type evaluator struct {
 
 // evaluate says where an observer's cursor goes and which wakes that brings.
 func evaluate(ctx context.Context, db Database, now time.Time, o store.Observer) (store.ObserverMove, error) {
-	e := &evaluator{db: db, now: now, o: o, out: store.ObserverMove{ID: o.ID, From: o.Acked, To: o.Tail, State: o.State, KeepDue: true}}
+	e := &evaluator{db: db, now: now, o: o, out: store.ObserverMove{ID: o.ID, From: o.Acked, Was: o.State, Due: o.Due, To: o.Tail, State: o.State, KeepDue: true}}
 	if o.Ended {
 		e.out.To, e.out.Over = o.Acked, true
 		return e.out, nil

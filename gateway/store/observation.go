@@ -114,7 +114,10 @@ func (s *Store) ObserveTake(ctx context.Context, after int64, limit, bytes int32
 // ObserverMove moves a cursor and appends the wakes it found.
 type ObserverMove struct {
 	ID, From, To int64
-	State        string
+	// Was and Due are the State and Due that the cursor was read with.
+	Was   string
+	Due   bool
+	State string
 	// KeepDue leaves the due time; otherwise DueMS is when it is, from now, and
 	// nil that there is none.
 	KeepDue bool
@@ -128,11 +131,15 @@ type ObserverMove struct {
 func (s *Store) ObserveApply(ctx context.Context, moves []ObserverMove, wait bool) ([]string, error) {
 	n := len(moves)
 	ids, from, to, over := make([]int64, n), make([]int64, n), make([]int64, n), make([]bool, n)
+	was, came := make([]*string, n), make([]bool, n)
 	states, due := make([]*string, n), make([]*int32, n)
 	rows, of := []string{}, []int32{}
 	keep := int32(-1)
 	for i, m := range moves {
-		ids[i], from[i], to[i], over[i] = m.ID, m.From, m.To, m.Over
+		ids[i], from[i], to[i], over[i], came[i] = m.ID, m.From, m.To, m.Over, m.Due
+		if m.Was != "" {
+			was[i] = &moves[i].Was
+		}
 		if m.State != "" {
 			states[i] = &moves[i].State
 		}
@@ -152,8 +159,8 @@ func (s *Store) ObserveApply(ctx context.Context, moves []ObserverMove, wait boo
 		}
 		out = append(out, outcome)
 		return nil
-	}, `select id, outcome from rouse.observe_apply($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::int[], $6::bool[], $7::text[], $8::int[], $9)`,
-		ids, from, to, states, due, over, rows, of, wait)
+	}, `select id, outcome from rouse.observe_apply($1::bigint[], $2::bigint[], $3::text[], $4::bool[], $5::bigint[], $6::text[], $7::int[], $8::bool[], $9::text[], $10::int[], $11)`,
+		ids, from, was, came, to, states, due, over, rows, of, wait)
 	return out, err
 }
 

@@ -37,8 +37,9 @@ begin
               where s.id = (select _entity_main(b.service_id, b.subscriber_url) from observers b where b.id = p_ids[i]) for no key update;
         end if;
         select * into o from observers b where b.id = p_ids[i] for update skip locked;
-        if not found or o.acked <> p_from[i]
-           or p_to[i] = p_from[i] and not p_over[i] and coalesce(p_due_ms[i] >= 0, true) and coalesce(o.due_at > clock_timestamp(), true) then
+        -- What is due moves no cursor: that it was told shows in what is collected and in the due time.
+        if not found or o.acked <> p_from[i] or o.state is distinct from p_was[i]
+           or p_due[i] and not coalesce(o.due_at <= clock_timestamp(), false) then
             outcome := case when o.id is null and exists (select from observers b where b.id = p_ids[i]) then 'busy' else 'stale' end;
             return next;
             continue;
