@@ -2,6 +2,7 @@ package shape
 
 import (
 	"context"
+	"slices"
 	"strconv"
 
 	"github.com/rouse-run/rouse/gateway/feed"
@@ -79,11 +80,15 @@ func (f *follower) concerns(c *change) bool {
 }
 
 // regranted reports whether a transaction changed what the caller may see of
-// rows that it did not make itself.
+// rows that it did not make itself. When an entity type has gone nothing says
+// any more who might spawn it.
 func (f *follower) regranted(t *transaction) bool {
 	grants := f.grants()
 	if grants == nil {
 		return false
+	}
+	if f.table.scope == spawners && slices.ContainsFunc(t.changes, func(c change) bool { return c.op == feed.RowDelete && f.concerns(&c) }) {
+		return true
 	}
 	if t.touched&(1<<grants.number) == 0 {
 		return false

@@ -288,6 +288,7 @@ func eachTheirOwn(t *testing.T, fresh func() *pgtest.DB) {
 	hers.until("a type that she may spawn", func() bool { return hers.keys() == "later type-mallory" })
 	kyle.must(204, "DELETE", "/_electric/entity-types/later", "")
 	hers.until("it is gone", func() bool { return hers.keys() == "type-mallory" })
+	types.until("it is gone for who registered it", func() bool { return types.keys() == "type-kyle" })
 }
 
 // Services do not see each other.
