@@ -361,6 +361,10 @@ func TestRunnerCommands(t *testing.T) {
 	p.refused(ExitServerRefusal, "RUNNER_FORBIDDEN", "runner", "run", "--id", "laptop", "--exec", "true", "--as", "user:eve")
 	p.refused(ExitUsage, "id is 1 to 128", "runner", "run", "--id", "a/b", "--exec", "true")
 
+	if out := p.ok("runner", "health", "laptop"); !strings.Contains(out, "\n! RUNNER_NEVER_SEEN: The runner") {
+		t.Error(out)
+	}
+
 	p.ok("type", "put", "task")
 	p.ok("entity", "spawn", "task/1", "--runner", "laptop", "-m", "hello")
 	ctx, stop := context.WithCancel(t.Context())

@@ -105,21 +105,13 @@ func (c *runnerHealthCmd) Run(r *run) error {
 			"active claims", fmt.Sprint(h.Claims.ActiveCount), "open wakes", fmt.Sprint(h.Dispatch.EntitiesWithOutstandingWake),
 			"unread entities", fmt.Sprint(h.Dispatch.EntitiesWithPendingWork))
 		for _, i := range h.Health.Issues {
-			k.printf("%s\n", k.paint(yellow, "! "+printable(compact(mustJSON(i)))))
+			k.printf("%s\n", k.paint(yellow, "! "+printable(i.Code+": "+i.Message)))
 		}
 		for _, a := range h.Claims.Active {
 			k.printf("  %s  epoch %d  for %s\n", printable(a.EntityURL), a.Epoch, time.Since(a.ClaimedAt).Round(time.Second))
 		}
 		return nil
 	})
-}
-
-func mustJSON(v any) []byte {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		return []byte(fmt.Sprint(v))
-	}
-	return raw
 }
 
 type runnerEnableCmd struct {

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"github.com/rouse-run/rouse/gateway/problem"
 )
@@ -148,7 +149,7 @@ func checkValue(s *workSchema, doc any, base, what string) error {
 			return
 		}
 		if len(v.Causes) == 0 {
-			e.WithDetails(problem.Detail{Path: jsonPointer(base, v.InstanceLocation), Message: "does not satisfy " + keyword(v)})
+			e.WithDetails(problem.Detail{Path: jsonPointer(base, v.InstanceLocation), Message: unmet(v)})
 		}
 		for _, cause := range v.Causes {
 			walk(cause)
@@ -158,12 +159,25 @@ func checkValue(s *workSchema, doc any, base, what string) error {
 	return e
 }
 
-func keyword(v *jsonschema.ValidationError) string {
-	if p := v.ErrorKind.KeywordPath(); len(p) > 0 {
-		return p[0]
+// unmet says what a value does not satisfy, in the schema's words: names that
+// only the value holds are not repeated.
+func unmet(v *jsonschema.ValidationError) string {
+	switch k := v.ErrorKind.(type) {
+	case *kind.Required:
+		if names := strings.Join(k.Missing, ", "); len(names) <= maxNames {
+			return "lacks " + names
+		}
+	case *kind.Type:
+		return "must be of type " + strings.Join(k.Want, " or ")
 	}
-	return "the schema"
+	if p := v.ErrorKind.KeywordPath(); len(p) > 0 {
+		return "does not satisfy " + p[0]
+	}
+	return "does not satisfy the schema"
 }
+
+// maxNames bounds the names of missing members that a refusal lists, in bytes.
+const maxNames = 500
 
 func jsonPointer(base string, loc []string) string {
 	esc := strings.NewReplacer("~", "~0", "/", "~1")

@@ -93,10 +93,11 @@ func TestSpawnArgumentsAreChecked(t *testing.T) {
 	r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"chat","description":"","creation_schema":{"type":"object","required":["n"],
 		"properties":{"n":{"type":"integer","minimum":5},"who":{"type":"string","nullable":true,"pattern":"^[a-z]+$"}},"additionalProperties":false}}`)
 	for args, place := range map[string]string{
-		`{}`: "/args", `{"n":"secret-value"}`: "/args/n", `{"n":3}`: "/args/n", `{"n":7,"who":"SECRET-VALUE"}`: "/args/who", `{"n":7,"more":1}`: "/args",
+		`{}`: "/args\",\"message\":\"lacks n", `{"n":"secret-value"}`: "/args/n\",\"message\":\"must be of type integer", `{"n":3}`: "/args/n",
+		`{"n":7,"who":"SECRET-VALUE"}`: "/args/who", `{"n":7,"secret-value":1}`: "/args",
 	} {
 		a := r.refused(422, "SCHEMA_VALIDATION_FAILED", kyle, "PUT", "/_electric/entities/chat/x", `{"args":`+args+`}`)
-		if !strings.Contains(string(a.body), fmt.Sprintf(`"path":%q`, place)) || strings.Contains(strings.ToLower(string(a.body)), "secret-value") {
+		if !strings.Contains(string(a.body), `"path":"`+place+`"`) || strings.Contains(strings.ToLower(string(a.body)), "secret-value") {
 			t.Errorf("%s: %s", args, a.body)
 		}
 	}
