@@ -215,16 +215,18 @@ func (c *Control) maySubscribe(ctx context.Context, url string) error {
 
 // mayObserve refuses unless the caller may write the subscriber and, if the
 // source is an entity, read that. What is not there yet is looked at when it is.
+// What only authorizers allow counts for a source that was there to ask about.
 func (c *Control) mayObserve(ctx context.Context, q *store.ObserverRequest) error {
 	if err := c.maySubscribe(ctx, q.Subscriber); err != nil {
 		return err
 	}
-	q.Checked = true
+	q.Checked = c.cfg.Auth.Judged()
 	if strings.HasPrefix(q.Source, "/_") || strings.Count(q.Source, "/") < 2 {
 		return nil
 	}
 	_, err := c.entityFor(ctx, ref(strings.TrimSuffix(q.Source, "/main")), mayRead)
 	if code := problem.CodeOf(err); code == problem.NotFound || code == problem.UnknownEntityType {
+		q.Checked = false // it may come to be before the registration does
 		return nil
 	}
 	return err

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"strings"
@@ -83,6 +84,42 @@ func TestWakeRoutes(t *testing.T) {
 	}
 	r.must(200, kyle, "DELETE", "/_electric/entities/chat/a", "")
 	r.refused(409, "NOT_RUNNING", kyle, "POST", at, body("/chat/a", "/chat/b", run))
+}
+
+// An entity that comes to be while somebody asks to be woken by it is told only
+// to those who may read it.
+func TestASourceThatComesToBeMeanwhileIsNoWayIn(t *testing.T) {
+	t.Parallel()
+	r := watched(t)
+	tx, err := r.db.Conn(t).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), `lock table rouse.streams in access exclusive mode`); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan answer, 1)
+	go func() {
+		done <- r.as(mallory, "POST", "/_electric/wake", `{"subscriberUrl":"/chat/m","sourceUrl":"/chat/new","condition":{"on":"change"}}`)
+	}()
+	eventually(t, "the registration waits", func() bool {
+		return r.count(`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%observe_register%'`) == 1
+	})
+	var outcome string
+	if err := tx.QueryRow(t.Context(), `select outcome from rouse.entity_spawn(1, '/chat/new', 'chat', 1, '/principal/user%3Akyle', false, true, null, '{}', null, null, null,
+		'{"headers":{}}', null)`).Scan(&outcome); err != nil || outcome != "spawned" {
+		t.Fatal(outcome, err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-done; a.status != 204 && a.status != 401 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	if n := r.count(`select count(*) from rouse.observers where subscriber_url = '/chat/m' and trusted`); n != 0 {
+		t.Error("it is told to somebody who may not read it")
+	}
 }
 
 func TestASpawnRegistersItsWake(t *testing.T) {
