@@ -32,7 +32,7 @@ func (d *taking) Authorize(_ context.Context, q contract.Question) (contract.Rul
 func TestAuthorizersTakeAway(t *testing.T) {
 	t.Parallel()
 	rule := &taking{}
-	r := newRig(t, func(c *Config) {
+	r := laptop(t, func(c *Config) {
 		c.Auth = auth.New(auth.Config{Insecure: true, Users: c.Store, Authorizers: []contract.Authorizer{rule}})
 	})
 	const at = "/_electric/entities"
@@ -47,6 +47,9 @@ func TestAuthorizersTakeAway(t *testing.T) {
 	r.grant(kyle, "/chat/p", granted("principal", "user:mallory", "read", ""))
 	r.must(200, mallory, "GET", consumer, "")
 	grant := r.must(201, kyle, "POST", types+"/chat/grants", granted("principal", "user:x", "spawn", ""))
+	r.work("/chat/1")
+	wake := "/_electric/wakes/" + r.str(`select wake_id::text from rouse.wake_notifications limit 1`)
+	r.must(200, kyle, "GET", wake, "")
 	n := r.count(`select count(*) from rouse.audit_log`)
 	for _, c := range []struct{ verb, kind, name, who, method, path, body string }{
 		{"spawn", "type", "chat", kyle, "PUT", at + "/chat/new", ""},
@@ -60,6 +63,8 @@ func TestAuthorizersTakeAway(t *testing.T) {
 		{"manage", "type", "chat", kyle, "DELETE", types + "/chat/grants/" + fmt.Sprint(int64(grant.get("id").(float64))), ""},
 		{"manage", "type", "chat", kyle, "DELETE", types + "/chat", ""},
 		{"read", "entity", "/chat/p", mallory, "GET", consumer, ""},
+		{"manage", "entity", "/chat/1", kyle, "GET", wake, ""},
+		{"manage", "entity", "/chat/1", kyle, "POST", wake + "/redeliver", ""},
 	} {
 		rule.mu.Lock()
 		rule.verb, rule.kind, rule.name = c.verb, c.kind, c.name

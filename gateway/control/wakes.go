@@ -50,10 +50,19 @@ func (c *Control) wake(ctx context.Context, in *WakeRef) (store.WakeFile, error)
 	switch {
 	case errors.Is(err, store.ErrNoRow):
 		return f, errNoWake
-	case err == nil && !may && !who.trusted():
+	case err != nil:
+		return f, err
+	}
+	may = may || who.trusted()
+	if f.EntityURL != nil {
+		if may, err = c.may(ctx, mayManage, "entity", *f.EntityURL, may); err != nil {
+			return store.WakeFile{}, err
+		}
+	}
+	if !may {
 		return store.WakeFile{}, problem.New(problem.Unauthorized, "Only the owner of what the wake is for may see or redeliver it.")
 	}
-	return f, err
+	return f, nil
 }
 
 func (c *Control) redeliverWake(ctx context.Context, in *WakeRef) (*redeliverOutput, error) {
