@@ -1,11 +1,7 @@
 package access
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -15,12 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lestrrat-go/jwx/v3/jwa"
-	"github.com/lestrrat-go/jwx/v3/jwk"
-	"github.com/lestrrat-go/jwx/v3/jwt"
-
 	"github.com/rouse-run/rouse/authhooks/devtoken"
 	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/e2e/signin"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
 )
 
@@ -82,62 +75,6 @@ func must(t *testing.T, status int, client *http.Client, method, url, body strin
 
 func bearer(token string) []string { return []string{"Authorization", "Bearer " + token} }
 
-// provider is an identity provider.
-type provider struct {
-	*httptest.Server
-	key jwk.Key
-}
-
-func newProvider(t *testing.T) *provider {
-	t.Helper()
-	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &provider{}
-	if p.key, err = jwk.Import(raw); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.key.Set(jwk.KeyIDKey, "k1"); err != nil {
-		t.Fatal(err)
-	}
-	public, err := p.key.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/keys" {
-			_ = json.NewEncoder(w).Encode(map[string]any{"keys": []any{public}})
-			return
-		}
-		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": p.URL, "jwks_uri": p.URL + "/keys"})
-	}))
-	t.Cleanup(p.Close)
-	return p
-}
-
-// token is one that holds for d.
-func (p *provider) token(t *testing.T, subject string, d time.Duration, more ...any) string {
-	t.Helper()
-	b := jwt.NewBuilder().Issuer(p.URL).Audience([]string{"rouse"}).Subject(subject).IssuedAt(time.Now().Add(-time.Hour)).Expiration(time.Now().Add(d)).Claim("name", "Name of "+subject)
-	for i := 0; i < len(more); i += 2 {
-		b = b.Claim(fmt.Sprint(more[i]), more[i+1])
-	}
-	tok, err := b.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	signed, err := jwt.Sign(tok, jwt.WithKey(jwa.ES256(), p.key))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(signed)
-}
-
-func (p *provider) hook() config.AuthHook {
-	return config.AuthHook{JWT: &config.JWTHook{Issuer: p.URL, Audiences: []string{"rouse"}, AllowHTTP: true, Attributes: []string{"role"}}}
-}
-
 // tokenFile makes a file of one token each.
 func tokenFile(t *testing.T, who ...string) (file string, tokens map[string]string) {
 	t.Helper()
@@ -156,7 +93,7 @@ func tokenFile(t *testing.T, who ...string) (file string, tokens map[string]stri
 func TestPeopleOfThreeHooks(t *testing.T) {
 	t.Parallel()
 	file, tokens := tokenFile(t, "user:ada")
-	idp := newProvider(t)
+	idp := signin.New(t)
 	legacy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var q struct{ Headers http.Header }
 		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
@@ -176,7 +113,7 @@ func TestPeopleOfThreeHooks(t *testing.T) {
 	t.Cleanup(legacy.Close)
 	gw := servertest.Start(t, servertest.Options{Configure: func(c *config.Config) {
 		c.Insecure, c.TokensFile = false, file
-		c.Auth.Hooks = []config.AuthHook{idp.hook(), {HTTP: &config.HTTPHook{URL: legacy.URL, Headers: []string{"Cookie"}}}}
+		c.Auth.Hooks = []config.AuthHook{idp.Hook(), {HTTP: &config.HTTPHook{URL: legacy.URL, Headers: []string{"Cookie"}}}}
 	}})
 	pool := gw.DB.Pool(t)
 	rows := func() (n int) {
@@ -199,14 +136,14 @@ func TestPeopleOfThreeHooks(t *testing.T) {
 		{"nothing", nil, 401, "UNAUTHORIZED", "", ""},
 		{"an unknown token of ours", bearer(devtoken.NewToken()), 401, "UNAUTHENTICATED", "", ""},
 		{"a token nobody knows", bearer("opaque"), 401, "UNAUTHORIZED", "", ""},
-		{"an expired JWT", bearer(idp.token(t, "kyle", -time.Minute)), 401, "UNAUTHENTICATED", "", ""},
-		{"a JWT with a flipped bit", bearer(idp.token(t, "kyle", time.Hour) + "A"), 401, "UNAUTHENTICATED", "", ""},
-		{"another issuer's JWT", bearer(newProvider(t).token(t, "kyle", time.Hour)), 401, "UNAUTHORIZED", "", ""},
+		{"an expired JWT", bearer(idp.Token(t, "kyle", -time.Minute)), 401, "UNAUTHENTICATED", "", ""},
+		{"a JWT with a flipped bit", bearer(idp.Token(t, "kyle", time.Hour) + "A"), 401, "UNAUTHENTICATED", "", ""},
+		{"another issuer's JWT", bearer(signin.New(t).Token(t, "kyle", time.Hour)), 401, "UNAUTHORIZED", "", ""},
 		{"a session that is over", []string{"Cookie", "session=over"}, 401, "UNAUTHENTICATED", "", ""},
 		{"an endpoint that fails", []string{"Cookie", "session=down"}, 503, "AUTH_UNAVAILABLE", "", ""},
 		{"token", bearer(tokens["user:ada"]), 200, "", "ada", ""},
 		{"token again", bearer(tokens["user:ada"]), 200, "", "ada", ""},
-		{"JWT", bearer(idp.token(t, "kyle", time.Hour)), 200, "", "kyle", "Name of kyle"},
+		{"JWT", bearer(idp.Token(t, "kyle", time.Hour)), 200, "", "kyle", "Name of kyle"},
 		{"session", []string{"Cookie", "session=eve"}, 200, "", "eve", "Eve"},
 		{"token beside a session: the first hook decides", append(bearer(tokens["user:ada"]), "Cookie", "session=over"), 200, "", "ada", ""},
 	} {
@@ -238,7 +175,7 @@ func TestPeopleOfThreeHooks(t *testing.T) {
 	if a := do(t, plain(t), "GET", list, "", bearer(tokens["user:ada"])...); a.code() != "UNAUTHENTICATED" {
 		t.Errorf("a revoked token: %d %s", a.status, a.body)
 	}
-	must(t, 200, plain(t), "GET", list, "", bearer(idp.token(t, "kyle", time.Hour))...)
+	must(t, 200, plain(t), "GET", list, "", bearer(idp.Token(t, "kyle", time.Hour))...)
 }
 
 const policy = `package rouse
@@ -252,7 +189,7 @@ decision := "allow" if { input.resource.kind == "entity"; input.verb == "read"; 
 
 func TestAPolicyTakesAwayAndMayGrant(t *testing.T) {
 	t.Parallel()
-	idp := newProvider(t)
+	idp := signin.New(t)
 	file := filepath.Join(t.TempDir(), "policy.rego")
 	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
 		t.Fatal(err)
@@ -260,12 +197,12 @@ func TestAPolicyTakesAwayAndMayGrant(t *testing.T) {
 	for _, grants := range []bool{false, true} {
 		gw := servertest.Start(t, servertest.Options{Configure: func(c *config.Config) {
 			c.Insecure, c.TypeSpawn = false, "all"
-			c.Auth.Hooks = []config.AuthHook{idp.hook()}
+			c.Auth.Hooks = []config.AuthHook{idp.Hook()}
 			c.Auth.Authorizers = []config.Authorizer{{OPA: &config.OPAAuthorizer{Policy: file, Deadline: 5 * time.Second}}}
 			c.Auth.AuthorizersMayGrant = grants
 		}})
 		client := plain(t)
-		as := func(who, role string) []string { return bearer(idp.token(t, who, time.Hour, "role", role)) }
+		as := func(who, role string) []string { return bearer(idp.Token(t, who, time.Hour, "role", role)) }
 		kyle := as("kyle", "author")
 		must(t, 201, client, "POST", gw.URL+"/_electric/entity-types", `{"name":"chat","description":"x"}`, kyle...)
 		must(t, 201, client, "PUT", gw.URL+"/_electric/entities/chat/1", `{}`, kyle...)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/e2e/signin"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
 )
 
@@ -17,7 +18,7 @@ import (
 // same settings: whoever kills one costs a moment, and lets nobody in.
 func TestHooksInProcessesOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	idp := newProvider(t)
+	idp := signin.New(t)
 	dir := t.TempDir()
 	rules, plugins := filepath.Join(dir, "policy.rego"), filepath.Join(dir, "plugins.yaml")
 	if err := os.WriteFile(rules, []byte(policy), 0o600); err != nil {
@@ -36,7 +37,7 @@ func TestHooksInProcessesOfTheirOwn(t *testing.T) {
 		c.Auth.Authorizers = []config.Authorizer{{Plugin: "rules"}}
 	}})
 	c := plain(t)
-	author, operator := bearer(idp.token(t, "kyle", time.Hour, "role", "author")), bearer(idp.token(t, "kyle", time.Hour, "role", "operator"))
+	author, operator := bearer(idp.Token(t, "kyle", time.Hour, "role", "author")), bearer(idp.Token(t, "kyle", time.Hour, "role", "operator"))
 	works := func() {
 		t.Helper()
 		for deadline := time.Now().Add(bound); ; {
@@ -53,7 +54,7 @@ func TestHooksInProcessesOfTheirOwn(t *testing.T) {
 	must(t, 201, c, "PUT", gw.URL+"/notes", `[1]`, append(author, "Content-Type", "application/json")...)
 	must(t, 403, c, "DELETE", gw.URL+"/notes", "", author...)
 	must(t, 204, c, "DELETE", gw.URL+"/notes", "", operator...)
-	must(t, 401, c, "GET", gw.URL+"/_electric/runners", "", bearer(idp.token(t, "kyle", -time.Hour))...)
+	must(t, 401, c, "GET", gw.URL+"/_electric/runners", "", bearer(idp.Token(t, "kyle", -time.Hour))...)
 	must(t, 401, c, "GET", gw.URL+"/_electric/runners", "")
 
 	// Killed, they come back; meanwhile strangers stay out.
@@ -62,7 +63,7 @@ func TestHooksInProcessesOfTheirOwn(t *testing.T) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		if a := do(t, c, "GET", gw.URL+"/_electric/runners", "", bearer(idp.token(t, "kyle", -time.Hour))...); a.status == 200 {
+		if a := do(t, c, "GET", gw.URL+"/_electric/runners", "", bearer(idp.Token(t, "kyle", -time.Hour))...); a.status == 200 {
 			t.Errorf("a stranger got in while %s was away", name)
 		}
 		works()

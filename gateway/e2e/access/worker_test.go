@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/e2e/signin"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
 	"github.com/rouse-run/rouse/openapi/runner"
 	"github.com/rouse-run/rouse/openapi/runner/call"
@@ -31,21 +32,21 @@ decision := "allow" if { input.principal.attributes.role == "machine"; input.bui
 // beside claim and write tokens, which nobody else judges.
 func TestAWorkerBehindAProviderAndAPolicy(t *testing.T) {
 	t.Parallel()
-	idp := newProvider(t)
+	idp := signin.New(t)
 	file := filepath.Join(t.TempDir(), "policy.rego")
 	if err := os.WriteFile(file, []byte(closed), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	gw := servertest.Start(t, servertest.Options{Configure: func(c *config.Config) {
 		c.Insecure = false
-		c.Auth.Hooks = []config.AuthHook{idp.hook()}
+		c.Auth.Hooks = []config.AuthHook{idp.Hook()}
 		c.Auth.Authorizers = []config.Authorizer{{OPA: &config.OPAAuthorizer{Policy: file, Deadline: 5 * time.Second}}}
 		c.Auth.DenyByDefault = true
 		c.Auth.RatePerSecond = 1000
 	}})
-	author := bearer(idp.token(t, "kyle", time.Hour, "role", "author"))
-	machine := idp.token(t, "kyle", time.Hour, "role", "machine")
-	nobody := bearer(idp.token(t, "kyle", time.Hour))
+	author := bearer(idp.Token(t, "kyle", time.Hour, "role", "author"))
+	machine := idp.Token(t, "kyle", time.Hour, "role", "machine")
+	nobody := bearer(idp.Token(t, "kyle", time.Hour))
 	c := plain(t)
 	must(t, 201, c, "POST", gw.URL+"/_electric/entity-types", `{"name":"task","description":"x"}`, author...)
 	must(t, 403, c, "GET", gw.URL+"/_electric/entities", "", nobody...)
@@ -100,7 +101,7 @@ func TestAWorkerBehindAProviderAndAPolicy(t *testing.T) {
 		t.Error(err)
 	}
 	// With a token that the policy knows nothing of, the runner is told and stops.
-	r, err = runner.New(runner.Config{ID: "laptop", Servers: []runner.Server{{URL: gw.URL, Token: idp.token(t, "kyle", time.Hour)}}, Handler: func(context.Context, *runner.Claim) error { return nil }})
+	r, err = runner.New(runner.Config{ID: "laptop", Servers: []runner.Server{{URL: gw.URL, Token: idp.Token(t, "kyle", time.Hour)}}, Handler: func(context.Context, *runner.Claim) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
