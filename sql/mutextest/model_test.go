@@ -63,7 +63,7 @@ func (e *modelEntity) lapsed(now time.Time) bool { return e.state == "claimed" &
 
 func (m *model) mint(e *modelEntity, now time.Time) {
 	e.epoch++
-	w := &modelWake{claim: "unclaimed", delivery: "delivered", attempts: 1, snapshot: e.tail, open: map[int]bool{}}
+	w := &modelWake{claim: "unclaimed", delivery: "delivered", attempts: 1, snapshot: e.wakeOffset(), open: map[int]bool{}}
 	if e.webhook {
 		w.delivery, w.attempts, w.next = "queued", 0, &now
 	} else {
@@ -364,6 +364,15 @@ func (m *model) signal(e *modelEntity, sig string, size int64, now time.Time) (o
 		m.pause(e, false, now)
 	}
 	return "signalled", to
+}
+
+// wakeOffset is the offset that a wake made now names: the end of the newest message
+// that asks for work, not of what a holder that went without acking wrote behind it.
+func (e *modelEntity) wakeOffset() int64 {
+	if e.actionable > e.acked {
+		return e.actionable
+	}
+	return e.tail
 }
 
 func (e *modelEntity) take(now time.Time) (attempt int) {
