@@ -82,4 +82,4 @@ begin
     end loop;
 end
 $$;
-comment on function rouse.observe_apply is 'Moves cursors and appends the wakes found, in one transaction.';
+comment on function rouse.observe_apply(bigint[], bigint[], text[], boolean[], bigint[], text[], integer[], boolean[], text[], integer[], boolean) is 'Moves cursors and appends the wakes found, in one transaction.';
