@@ -97,6 +97,7 @@ func Run(ctx context.Context, args []string, streams Streams) int {
 		kong.Exit(func(c int) { code = c; panic(helpShown{}) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 110}),
 		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(duration)),
+		kong.TypeMapper(reflect.TypeFor[time.Time](), kong.MapperFunc(instant)),
 		kong.Vars{"listen": config.Default().Listen, "server": defaultServer, "version": versionLine()},
 	)
 	if err != nil {
@@ -129,6 +130,20 @@ func duration(ctx *kong.DecodeContext, target reflect.Value) error {
 		return errors.New("must be a number with its unit: ms, s, m or h, as in 90s, 1h30m or 720h")
 	}
 	target.SetInt(int64(d))
+	return nil
+}
+
+// instant reads a moment.
+func instant(ctx *kong.DecodeContext, target reflect.Value) error {
+	var s string
+	if err := ctx.Scan.PopValueInto("time", &s); err != nil {
+		return err
+	}
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return errors.New("must be a time such as 2027-01-31T09:00:00Z")
+	}
+	target.Set(reflect.ValueOf(t))
 	return nil
 }
 

@@ -412,6 +412,7 @@ func TestClientMistakes(t *testing.T) {
 	p.refused(ExitUsage, "JSON object", "type", "put", "task", "-f", "-")
 	p.refused(ExitUsage, "can't be used together", "entity", "spawn", "task/1", "--runner", "a", "--webhook", "http://x")
 	p.refused(ExitUsage, "1s to 1m", "demo", "--lease", "1h")
+	p.refused(ExitUsage, "--expires: must be a time such as 2027", "stream", "create", "x", "--expires", "tomorrow")
 }
 
 func TestWhatOthersWroteCannotDriveATerminal(t *testing.T) {
