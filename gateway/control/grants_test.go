@@ -3,6 +3,7 @@ package control
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -326,13 +327,21 @@ func TestEntityTypeGrants(t *testing.T) {
 // A principal is an entity too: built in, its own, and never spawned or ended.
 func TestPrincipalsAreEntities(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, nil)
+	var told atomic.Int32
+	r := newRig(t, func(c *Config) { c.Changed = func() { told.Add(1) } })
+	// Who waits for a stream of it is linked when it comes to be, as for every other.
+	if got := r.str(`select rouse.subscription_put(1, 's', 'pull-wake', 'principal/*/main', array['principal/user:kyle/main'], 'wakes/s', null, null, 30000, '', '/principal/user%3Akyle', false)`); got != "created" {
+		t.Fatal(got)
+	}
 	for _, at := range []string{"/_electric/entities/principal/user:kyle", "/_electric/entities/principal/user%3Akyle"} {
 		a := r.must(200, kyle, "GET", at, "")
 		if a.str("url") != "/principal/user%3Akyle" || a.str("type") != "principal" || a.str("tags.principal_kind") != "user" || a.str("tags.principal_id") != "kyle" ||
 			a.str("status") != "idle" || a.str("streams.main") != "/principal/user%3Akyle/main" {
 			t.Errorf("%s", a.body)
 		}
+	}
+	if n := r.count(`select count(*) from rouse.consumer_streams cs join rouse.streams s on s.id = cs.stream_id where s.path = 'principal/user:kyle/main' and cs.link_type <> 'own' and cs.behind`); n != 1 || told.Load() != 1 {
+		t.Errorf("%d links, told %d times", n, told.Load())
 	}
 	const at = "/_electric/entities/principal/user:kyle"
 	r.refused(401, "UNAUTHORIZED", mallory, "GET", at, "")

@@ -30,7 +30,10 @@ func (c *Control) ensurePrincipal(ctx context.Context, in *EntityRef) error {
 	if !who.Owns(p.URL()) {
 		return nil
 	}
-	_, err = c.cfg.Store.EntityPrincipal(ctx, who.service, p.URL(), streamName(p.URL())+"/main", p.Kind, p.ID)
+	made, err := c.cfg.Store.EntityPrincipal(ctx, who.service, p.URL(), streamName(p.URL())+"/main", p.Kind, p.ID)
+	if made {
+		c.cfg.Changed()
+	}
 	return err
 }
 

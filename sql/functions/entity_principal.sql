@@ -31,6 +31,7 @@ begin
     values (p_service_id, 'e_' || left(encode(sha256(convert_to(p_service_id || '/' || p_url, 'UTF8')), 'hex'), 32), 'entity', p_url, v_now)
     returning id into v_consumer;
     update streams s set consumer_id = v_consumer where s.id = v_stream;
+    perform _subscription_discover(p_service_id, v_stream, p_path, 'entity', p_url, 0);
     perform _notice(v_stream, 0, 8);
     v_tail := _stream_push(v_stream,
         '{"headers":{"operation":"insert"},"type":"entity_created","key":"entity-created","value":'
