@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -537,43 +536,35 @@ func TestServicesDoNotMix(t *testing.T) {
 	}
 }
 
-// Two gateways that look at the same due cursor tell what is due once, although
-// neither has read anything new.
-func TestWhatIsDueIsToldByOneGateway(t *testing.T) {
+// A source's end is told when nothing is appended with it, too: what was
+// collected at once, and the registration goes.
+func TestASourceEndsWithoutAWord(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.spawn("/chat/a", "")
 	r.spawn("/chat/b", "")
-	const hour = 3_600_000
-	r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/b", DebounceMS: hour, ManifestKey: "d"})
-	r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/b", TimeoutMS: hour, ManifestKey: "t", Condition: Condition{Collections: []string{"nothing"}}.String()})
-	r.write("chat/b/main", runEnded)
+	if _, err := r.s.StreamCreate(t.Context(), store.CreateRequest{Service: 1, Path: "plain", ContentType: "application/json"}); err != nil {
+		t.Fatal(err)
+	}
+	for source, path := range map[string]string{"/chat/b": "chat/b/main", "/plain": "plain"} {
+		r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: source, Condition: Condition{}.String(), DebounceMS: MaxDelay})
+		r.write(path, row("insert", "todo", "x", `{}`))
+	}
 	r.settle(r.worker())
-	r.db.Exec(t, `update rouse.observers set due_at = clock_timestamp() where due_at is not null`)
-	look := func() (moves []store.ObserverMove) {
-		list, err := r.s.ObserveTake(t.Context(), 0, 16, takeBytes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, o := range list {
-			if m, err := evaluate(t.Context(), r.s, time.Now(), o); err != nil {
-				t.Fatal(err)
-			} else if len(m.Rows) > 0 {
-				moves = append(moves, m)
-			}
-		}
-		return moves
+	if n := len(r.wakes("/chat/a")); n != 0 {
+		t.Fatalf("%d wakes before the debounce is over", n)
 	}
-	first, second := look(), look()
-	if len(first) != 2 || len(second) != 2 {
-		t.Fatalf("%d and %d cursors are due, want 2", len(first), len(second))
+	// A stop that was asked for while it ran comes with the end of its claim.
+	r.db.Exec(t, `select rouse._entity_close(c, clock_timestamp()) from rouse.consumers c where c.entity_url = '/chat/b'`)
+	out, err := r.s.StreamAppend(t.Context(), []store.AppendItem{{Service: 1, Path: "plain", Close: true}}, true)
+	if err != nil || out[0].Outcome != store.Appended {
+		t.Fatal(out, err)
 	}
-	for _, moves := range [][]store.ObserverMove{first, second} {
-		if _, err := r.s.ObserveApply(t.Context(), moves, false); err != nil {
-			t.Fatal(err)
-		}
-	}
+	r.settle(r.worker())
 	if n := len(r.wakes("/chat/a")); n != 2 {
-		t.Errorf("%d wakes, want one of the debounce and one of the timeout", n)
+		t.Errorf("%d wakes, want what was collected of each", n)
+	}
+	if n := r.count(`select count(*) from rouse.observers`); n != 0 {
+		t.Errorf("%d registrations are left", n)
 	}
 }

@@ -240,7 +240,8 @@ begin
         v_tail := s.tail + v_bytes;
         v_act := s_actionable[i] and s_internal[i] and s.kind = 'entity' and v_bytes > 0;
         v_flags := v_act::integer + 2 * v_close::integer;
-        if s.watched <> 0 and v_bytes > 0 then
+        -- Observers are told of the end, too.
+        if s.watched <> 0 and (v_bytes > 0 or v_close and s.watched & 2 = 2) then
             v_watched := v_watched || s.id;
             v_flags := v_flags + 16 * s.watched;
         end if;
