@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -95,11 +96,24 @@ func (c *Chain) mayRoute(r *http.Request, p Principal) error {
 	if len(c.judges) == 0 {
 		return nil
 	}
-	ok, err := c.May(r.Context(), p, r.Method, contract.Resource{Service: serviceOf(r), Kind: "route", ID: r.URL.Path}, true)
+	ok, err := c.May(r.Context(), p, r.Method, contract.Resource{Service: serviceOf(r), Kind: "route", ID: routeOf(r)}, true)
 	if err == nil && !ok {
 		err = problem.New(problem.Forbidden, "The policy of this gateway does not allow it.")
 	}
 	return err
+}
+
+// routeOf is the path of a request under the one name that policies know: streams
+// and subscriptions are also served below /v1/stream, and control routes with a
+// slash behind them.
+func routeOf(r *http.Request) string {
+	if below, ok := strings.CutPrefix(r.URL.Path, "/v1/stream/"); ok {
+		return "/" + below
+	}
+	if p := strings.TrimSuffix(r.URL.Path, "/"); p != "" {
+		return p
+	}
+	return "/"
 }
 
 var errVerdict = errors.New("the authorizer gave an unknown verdict")

@@ -384,6 +384,24 @@ func TestRulingsAreRememberedByAllThatIsAsked(t *testing.T) {
 	}
 }
 
+// A route is judged under one name, whatever way leads to it.
+func TestARouteHasOneName(t *testing.T) {
+	t.Parallel()
+	var asked string
+	c := New(Config{Insecure: true, Authorizers: []contract.Authorizer{judgement(func(q contract.Question) (contract.Ruling, error) {
+		asked = q.Resource.ID
+		return contract.Ruling{}, nil
+	})}})
+	for target, want := range map[string]string{
+		"/": "/", "/notes": "/notes", "/v1/stream/notes": "/notes", "/v1/stream/a%2Fb": "/a/b", "/v1/stream/__ds/subscriptions/s": "/__ds/subscriptions/s",
+		"/_electric/entities/chat/1/": "/_electric/entities/chat/1", "/_electric/entities/": "/_electric/entities", "/v1/streams": "/v1/streams",
+	} {
+		if _, err := c.Authenticate(httptest.NewRequest("GET", target, nil)); err != nil || asked != want {
+			t.Errorf("%s is judged as %s, want %s (%v)", target, asked, want, err)
+		}
+	}
+}
+
 func TestWhatHooksSayIsCounted(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
