@@ -283,7 +283,9 @@ func TestEntityCommands(t *testing.T) {
 	p.ok("runner", "register", "laptop", "--label", "Kyle's MacBook", "--capacity", "2")
 	p.ok("entity", "spawn", "task/team/a/1", "--runner", "laptop", "--args", `{"colour":"blue"}`, "--tag", "a=b", "-m", "paint")
 	p.refused(ExitServerRefusal, "DUPLICATE_URL", "entity", "spawn", "task/team/a/1")
-	p.refused(ExitServerRefusal, "act as its owner", "entity", "inspect", "task/team/a/1", "--as", "user:eve")
+	for _, args := range [][]string{{"entity", "inspect", "task/team/a/1"}, {"entity", "tail", "task/team/a/1"}, {"stream", "info", "task/team/a/1/main"}} {
+		p.refused(ExitServerRefusal, "act as its owner", append(args, "--as", "user:eve")...)
+	}
 	var sent struct{ Offset, Key string }
 	p.into(&sent, "entity", "send", "/task/team/a/1/main", `{"x":[1,2]}`, "--key", "k1")
 	var again struct{ Offset, Key string }

@@ -57,10 +57,16 @@ func stateOf(path string, resp *http.Response) streamState {
 
 func (c *caller) stream(path string) (streamState, error) {
 	resp, err := c.head(func(ctx context.Context) (*http.Response, error) { return c.HeadStream(ctx, path, nil) })
-	if err != nil {
-		return streamState{}, c.nameStatus(err)
+	switch {
+	case err == nil:
+		return stateOf(path, resp), nil
+	case call.Status(err) >= 400 && call.Status(err) != http.StatusNotFound && call.Code(err) == "":
+		// What a HEAD is refused for is in the answer to a GET.
+		if _, why := c.page(path, "now"); why != nil {
+			err = why
+		}
 	}
-	return stateOf(path, resp), nil
+	return streamState{}, c.nameStatus(err)
 }
 
 // nameStatus gives the refusal of a HEAD, which has no body, the code that others have there.
