@@ -16,7 +16,7 @@ begin
     returning s.id, s.tail, s.watched & 2 into v_stream, v_tail, v_seen;
     if found then
         if v_seen <> 0 then
-            perform _stream_watched(array[v_stream]);
+            perform _stream_ended(array[v_stream]);
         end if;
         perform _notice(v_stream, v_tail, 2 + 16 * v_seen);
     end if;

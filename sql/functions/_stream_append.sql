@@ -39,6 +39,7 @@ declare
     v_notice   text := '';
     v_busy     text[] := '{}';
     v_watched  bigint[] := '{}';
+    v_ended    bigint[] := '{}';  -- observed, and closed without an append
     v_key      text;
     v_bytes    bigint;
     v_tail     bigint;
@@ -240,10 +241,12 @@ begin
         v_tail := s.tail + v_bytes;
         v_act := s_actionable[i] and s_internal[i] and s.kind = 'entity' and v_bytes > 0;
         v_flags := v_act::integer + 2 * v_close::integer;
-        -- Observers are told of the end, too.
-        if s.watched <> 0 and (v_bytes > 0 or v_close and s.watched & 2 = 2) then
+        if s.watched <> 0 and v_bytes > 0 then
             v_watched := v_watched || s.id;
             v_flags := v_flags + 16 * s.watched;
+        elsif s.watched & 2 = 2 and v_close then
+            v_ended := v_ended || s.id;
+            v_flags := v_flags + 32;
         end if;
         update streams t
            set tail = v_tail,
@@ -276,6 +279,9 @@ begin
 
     if v_watched <> '{}' then
         perform _stream_watched(v_watched);
+    end if;
+    if v_ended <> '{}' then
+        perform _stream_ended(v_ended);
     end if;
     if v_notice <> '' then
         perform pg_logical_emit_message(true, 'rouse', substr(v_notice, 2));

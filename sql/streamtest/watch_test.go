@@ -55,7 +55,7 @@ func TestEveryKindOfAppendMarksThoseWhoWatchItsStream(t *testing.T) {
 	r.exec(`select rouse._stream_push(s.id, '{"a":1}', false) from rouse.streams s where s.path = 'e/main'`)
 	expect("a push", "e/main link", "e/main observer")
 	r.wantAppend(item{path: "b", typ: plain, close: true}, "appended")
-	expect("a close without data")
+	expect("a close without data", "b observer") // its end is news to who observes, and nothing to read
 	r.appendGroups(group{path: "b", typ: plain, payloads: []string{"x"}})
 	expect("a refused append")
 }
