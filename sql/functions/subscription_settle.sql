@@ -1,8 +1,9 @@
 -- subscription_settle: links the streams that existed when a subscription was
 -- made, or was given more streams, one bounded step a call. The caller begins
 -- with nulls, hands back what it was answered, and stops at done:
---   waiting  streams are being made by transactions that may not have seen the
---            subscription; once they have ended their streams are visible
+--   waiting  call again in a moment: streams are being made by transactions that
+--            may not have seen the subscription; once they have ended their
+--            streams are visible. Or a stream is locked by somebody else
 --   more     call again
 --   done     everything that existed at the first call is linked
 --   not_found
@@ -83,7 +84,7 @@ begin
         update subscriptions x
            set scanned = coalesce(v_last, x.scanned), scan_done = v_n < p_limit and v_missed = '{}'
          where x.consumer_id = s.consumer_id;
-        outcome := 'more';
+        outcome := case when v_missed = '{}' then 'more' else 'waiting' end;
         return;
     end if;
     select array_agg(t.id) into v_ids
@@ -92,7 +93,7 @@ begin
      where p.consumer_id = s.consumer_id
        and not exists (select from consumer_streams cs where cs.consumer_id = p.consumer_id and cs.stream_id = t.id and cs.link_type = 'explicit');
     if _subscription_link(s, v_ids, 'explicit') <> '{}' then
-        outcome := 'more';
+        outcome := 'waiting';
         return;
     end if;
     update subscriptions x set settled = greatest(x.settled, change) where x.consumer_id = s.consumer_id;

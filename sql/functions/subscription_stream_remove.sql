@@ -1,5 +1,5 @@
 -- subscription_stream_remove: a subscription no longer names a stream. Where its
--- pattern matches too, the link stays, with its cursor. Outcomes: ok (also when
+-- pattern finds it too, the link stays, with its cursor. Outcomes: ok (also when
 -- it was not named), not_found.
 create or replace function rouse.subscription_stream_remove(p_service integer, p_id text, p_path text) returns text
 language plpgsql
@@ -21,7 +21,8 @@ begin
     select t.id into v_stream from streams t where t.path = p_path and t.service_id = p_service for no key update;
     if not exists (select from consumer_streams cs where cs.consumer_id = s.consumer_id and cs.stream_id = v_stream and cs.link_type = 'explicit') then
         return 'ok';
-    elsif p_path ~ (select g.regex from _glob_parse(s.pattern) g) then
+    elsif p_path ~ (select g.regex from _glob_parse(s.pattern) g)
+      and not exists (select from subscriptions w where w.wake_stream = p_path and w.service_id = p_service) then
         update consumer_streams cs set link_type = 'glob' where cs.consumer_id = s.consumer_id and cs.stream_id = v_stream;
     else
         perform _subscription_unlink(s.consumer_id, array[v_stream]);

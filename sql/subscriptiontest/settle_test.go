@@ -264,7 +264,7 @@ func TestALockedStreamHoldsUpNothingButItself(t *testing.T) {
 	}
 	locked(func() {
 		for range 3 {
-			if got := step(); got != "more" {
+			if got := step(); got != "waiting" { // it is not asked again and again without a pause
 				t.Errorf("a step: %s", got)
 			}
 		}
