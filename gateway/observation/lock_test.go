@@ -129,7 +129,7 @@ func TestAMarkIsNotLostBetweenAnAppendAndAMove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := mover.Exec(t.Context(), `select rouse.observe_apply(array[$1::bigint], array[$2::bigint], array[null::text], array[false], array[$3::bigint], array[null::text], array[-1], array[false], '{}', '{}', false)`, o.ID, o.Acked, o.Tail); err != nil {
+	if _, err := mover.Exec(t.Context(), `select rouse.observe_move(array[$1::bigint], array[$2::bigint], array[null::text], array[false], array[$3::bigint], array[null::text], array[-1], array[false], '{}', '{}', false)`, o.ID, o.Acked, o.Tail); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)

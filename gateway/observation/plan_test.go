@@ -26,7 +26,7 @@ func TestNothingWalksATable(t *testing.T) {
 			exec(`select rouse.observe_register(1, $1, false, '/chat/a', '/chat/absent', '"runFinished"', 0, 0, true, 'k')`, who)
 			exec(`select rouse._stream_push(s.id, '{"type":"run"}', false) from (select id from rouse.streams where path = 'chat/b/main' and service_id = 1 for no key update) s`)
 			exec(`select count(*) from rouse.observe_take(0, 64, 100000)`)
-			exec(`select rouse.observe_apply(array[o.id], array[o.acked], array[o.state], array[o.due], array[o.tail], array[null::text], array[-1], array[false], array['{"type":"wake"}'], array[1], false)
+			exec(`select rouse.observe_move(array[o.id], array[o.acked], array[o.state], array[o.due], array[o.tail], array[null::text], array[-1], array[false], array['{"type":"wake"}'], array[1], false)
 				from rouse.observe_take(0, 64, 100000) o`)
 			exec(`select rouse.observe_attach(9000000, 500)`)
 			exec(`select rouse.observe_unregister(1, $1, false, '/chat/a', null, 'k')`, who)

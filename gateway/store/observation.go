@@ -159,7 +159,7 @@ func (s *Store) ObserveApply(ctx context.Context, moves []ObserverMove, wait boo
 		}
 		out = append(out, outcome)
 		return nil
-	}, `select id, outcome from rouse.observe_apply($1::bigint[], $2::bigint[], $3::text[], $4::bool[], $5::bigint[], $6::text[], $7::int[], $8::bool[], $9::text[], $10::int[], $11)`,
+	}, `select id, outcome from rouse.observe_move($1::bigint[], $2::bigint[], $3::text[], $4::bool[], $5::bigint[], $6::text[], $7::int[], $8::bool[], $9::text[], $10::int[], $11)`,
 		ids, from, was, came, to, states, due, over, rows, of, wait)
 	return out, err
 }

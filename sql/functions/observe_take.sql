@@ -3,7 +3,7 @@
 -- append, about p_bytes). ended: its subscriber has, or its principal may not read
 -- the source any more. A cursor whose due time has come is marked first, in
 -- this transaction: whoever applies a cursor finds it marked, so no append waits
--- for its row. Locks nothing else: observe_apply moves a cursor only if it is
+-- for its row. Locks nothing else: observe_move moves a cursor only if it is
 -- where it was read.
 create or replace function rouse.observe_take(p_after bigint, p_limit integer, p_bytes integer)
 returns table (id bigint, service_id integer, kind text, subscriber_url text, source_path text, source_url text, condition text,

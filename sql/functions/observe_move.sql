@@ -1,4 +1,4 @@
--- observe_apply: moves cursors from where they were read (p_from, with p_was
+-- observe_move: moves cursors from where they were read (p_from, with p_was
 -- collected and p_due come) to p_to and, in the same transaction, appends the
 -- wakes that were found to the subscribers' main streams, which wake them as any
 -- actionable append does. Another gateway that has evaluated the same page, or
@@ -9,7 +9,7 @@
 -- p_over ends the registration. p_rows are the wakes, p_of says which cursor's
 -- (from 1), in order. Waits for no row, unless p_wait.
 -- Outcomes: applied | gone (removed) | stale | busy.
-create or replace function rouse.observe_apply(
+create or replace function rouse.observe_move(
     p_ids bigint[], p_from bigint[], p_was text[], p_due boolean[], p_to bigint[], p_states text[], p_due_ms integer[], p_over boolean[],
     p_rows text[], p_of integer[], p_wait boolean
 ) returns table (id bigint, outcome text)
@@ -82,4 +82,4 @@ begin
     end loop;
 end
 $$;
-comment on function rouse.observe_apply(bigint[], bigint[], text[], boolean[], bigint[], text[], integer[], boolean[], text[], integer[], boolean) is 'Moves cursors and appends the wakes found, in one transaction.';
+comment on function rouse.observe_move(bigint[], bigint[], text[], boolean[], bigint[], text[], integer[], boolean[], text[], integer[], boolean) is 'Moves cursors and appends the wakes found, in one transaction.';
