@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -33,23 +34,28 @@ type subscription struct {
 		URL     string `json:"url"`
 		Signing any    `json:"signing,omitempty"`
 	} `json:"webhook,omitempty"`
-	WakeStream  string    `json:"wake_stream,omitempty"`
-	Lease       int64     `json:"lease_ttl_ms"`
-	CreatedAt   time.Time `json:"created_at"`
-	Status      string    `json:"status"`
-	LastError   string    `json:"last_error,omitempty"`
-	Description string    `json:"description,omitempty"`
-	Owner       string    `json:"owner_principal"`
-	Generation  int64     `json:"generation"`
-	State       string    `json:"state"`
-	Holder      string    `json:"current_holder,omitempty"`
-	Pending     bool      `json:"has_pending"`
+	WakeStream  string          `json:"wake_stream,omitempty"`
+	Target      json.RawMessage `json:"target,omitempty"`
+	Lease       int64           `json:"lease_ttl_ms"`
+	CreatedAt   time.Time       `json:"created_at"`
+	Status      string          `json:"status"`
+	LastError   string          `json:"last_error,omitempty"`
+	Description string          `json:"description,omitempty"`
+	Owner       string          `json:"owner_principal"`
+	Generation  int64           `json:"generation"`
+	State       string          `json:"state"`
+	Holder      string          `json:"current_holder,omitempty"`
+	Pending     bool            `json:"has_pending"`
 }
 
 // target says where its wakes go.
 func (s subscription) target() string {
 	if s.Webhook != nil {
 		return strings.TrimSpace("webhook " + receiver(s.Webhook.URL))
+	}
+	if s.Target != nil {
+		// What it holds is its transport's to know, secrets among it perhaps.
+		return "plugin " + printable(s.Type)
 	}
 	return "stream " + printable(s.WakeStream)
 }
@@ -72,6 +78,7 @@ type subscriptionPutCmd struct {
 	Stream      []string      `help:"A stream to watch; may be given several times." placeholder:"PATH"`
 	Webhook     string        `help:"Wake by a signed POST to this URL." placeholder:"URL"`
 	WakeStream  string        `help:"Wake by an entry of this stream, whose readers claim." placeholder:"PATH"`
+	Target      string        `help:"Wake by a transport plugin: a target as in dispatch policies, with its type." placeholder:"JSON"`
 	Lease       time.Duration `help:"How long a claim lives without a sign of life." default:"30s"`
 	Description string        `placeholder:"TEXT"`
 }
@@ -81,15 +88,22 @@ func (subscriptionPutCmd) Help() string {
 
 Examples:
   rouse subscription put orders --pattern 'orders/*' --webhook https://example.com/wake
-  rouse subscription put pool --pattern 'jobs/**' --wake-stream wakes/pool --lease 1m`
+  rouse subscription put pool --pattern 'jobs/**' --wake-stream wakes/pool --lease 1m
+  rouse subscription put nightly --pattern 'builds/*' --target '{"type":"exec","command":"nightly"}'`
 }
 
 func (c *subscriptionPutCmd) Run(r *run) error {
+	ways := 0
+	for _, v := range []string{c.Webhook, c.WakeStream, c.Target} {
+		if v != "" {
+			ways++
+		}
+	}
 	switch {
-	case c.Webhook != "" && c.WakeStream != "":
-		return failf(ExitUsage, "--webhook and --wake-stream can't be used together")
-	case c.Webhook == "" && c.WakeStream == "":
-		return failf(ExitUsage, "say where wakes go: --webhook or --wake-stream")
+	case ways > 1:
+		return failf(ExitUsage, "--webhook, --wake-stream and --target can't be used together")
+	case ways == 0:
+		return failf(ExitUsage, "say where wakes go: --webhook, --wake-stream or --target")
 	}
 	body := map[string]any{"type": "pull-wake", "lease_ttl_ms": c.Lease.Milliseconds()}
 	for name, v := range map[string]string{"pattern": c.Pattern, "wake_stream": c.WakeStream, "description": c.Description} {
@@ -99,6 +113,13 @@ func (c *subscriptionPutCmd) Run(r *run) error {
 	}
 	if c.Webhook != "" {
 		body["type"], body["webhook"] = "webhook", map[string]string{"url": c.Webhook}
+	}
+	if c.Target != "" {
+		typ, target, err := splitTarget(c.Target)
+		if err != nil {
+			return err
+		}
+		body["type"], body["target"] = typ, target
 	}
 	if len(c.Stream) > 0 {
 		body["streams"] = c.Stream
@@ -115,6 +136,18 @@ func (c *subscriptionPutCmd) Run(r *run) error {
 		k.printf("subscription %s → %s\n", printable(s.ID), s.target())
 		return nil
 	})
+}
+
+// splitTarget takes a dispatch target apart into its type and its other members.
+func splitTarget(text string) (typ string, rest map[string]json.RawMessage, err error) {
+	if json.Unmarshal([]byte(text), &rest) != nil || json.Unmarshal(rest["type"], &typ) != nil || typ == "" {
+		return "", nil, failf(ExitUsage, `--target must be a JSON object with a type, such as '{"type":"exec","command":"nightly"}'`)
+	}
+	if typ == "webhook" || typ == "pull-wake" || typ == "runner" {
+		return "", nil, failf(ExitUsage, "--target is for transport plugins: use --webhook or --wake-stream")
+	}
+	delete(rest, "type")
+	return typ, rest, nil
 }
 
 type subscriptionLsCmd struct {

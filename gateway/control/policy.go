@@ -35,7 +35,7 @@ var _ Transports = Carriers(nil)
 // Validate implements [Transports]. What a webhook's url is refused for is
 // WEBHOOK_URL_REJECTED.
 func (cs Carriers) Validate(ctx context.Context, typ string, target json.RawMessage) error {
-	known := []string{"runner"}
+	var known []string
 	for _, t := range cs {
 		if t.Type() != typ {
 			known = append(known, t.Type())
@@ -53,7 +53,7 @@ func (cs Carriers) Validate(ctx context.Context, typ string, target json.RawMess
 		}
 		return nil
 	}
-	return problem.New(problem.InvalidTarget, "There is no transport for this type of target. Known are: "+strings.Join(known, ", ")+".")
+	return problem.New(problem.InvalidTarget, "There is no transport for this type of target. There are: "+strings.Join(append(known, "in dispatch policies runner"), ", ")+".")
 }
 
 type policyDoc struct {

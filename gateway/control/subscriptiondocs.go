@@ -14,13 +14,14 @@ import (
 // The bodies of the subscription routes, for the description.
 type (
 	subscriptionPut struct {
-		Type        string     `json:"type" enum:"webhook,pull-wake"`
-		Pattern     string     `json:"pattern,omitempty" doc:"Paths to watch: * is one segment, ** any number. Needed unless streams are given."`
-		Streams     []string   `json:"streams,omitempty" maxItems:"1000" doc:"Paths to watch, of streams that exist or come later."`
-		Webhook     *webhookOf `json:"webhook,omitempty" doc:"For type webhook."`
-		WakeStream  string     `json:"wake_stream,omitempty" doc:"For type pull-wake: a JSON stream, made if it is not there."`
-		LeaseTTL    int64      `json:"lease_ttl_ms,omitempty" minimum:"1000" maximum:"600000" default:"30000"`
-		Description string     `json:"description,omitempty" maxLength:"4096"`
+		Type        string         `json:"type" doc:"webhook, pull-wake, or the type of a transport plugin." example:"webhook"`
+		Pattern     string         `json:"pattern,omitempty" doc:"Paths to watch: * is one segment, ** any number. Needed unless streams are given."`
+		Streams     []string       `json:"streams,omitempty" maxItems:"1000" doc:"Paths to watch, of streams that exist or come later."`
+		Webhook     *webhookOf     `json:"webhook,omitempty" doc:"For type webhook."`
+		WakeStream  string         `json:"wake_stream,omitempty" doc:"For type pull-wake: a JSON stream, made if it is not there."`
+		Target      map[string]any `json:"target,omitempty" doc:"For any other type: what its transport is told, without the type."`
+		LeaseTTL    int64          `json:"lease_ttl_ms,omitempty" minimum:"1000" maximum:"600000" default:"30000"`
+		Description string         `json:"description,omitempty" maxLength:"4096"`
 	}
 	webhookOf struct {
 		URL string `json:"url"`
@@ -28,11 +29,12 @@ type (
 	subscriptionInfo struct {
 		ID             string                     `json:"id"`
 		SubscriptionID string                     `json:"subscription_id" doc:"The same as id."`
-		Type           string                     `json:"type" enum:"webhook,pull-wake"`
+		Type           string                     `json:"type" doc:"webhook, pull-wake, or the type of a transport plugin."`
 		Pattern        string                     `json:"pattern,omitempty"`
 		Streams        []store.SubscriptionStream `json:"streams,omitempty" doc:"At most a thousand, the named ones first; absent in lists."`
 		Webhook        *signedWebhook             `json:"webhook,omitempty"`
 		WakeStream     string                     `json:"wake_stream,omitempty"`
+		Target         map[string]any             `json:"target,omitempty" doc:"Of any other type: what its transport is told."`
 		LeaseTTL       int64                      `json:"lease_ttl_ms"`
 		CreatedAt      time.Time                  `json:"created_at"`
 		Status         string                     `json:"status" enum:"active,failed" doc:"failed while the receiver's last answer was a refusal."`
@@ -129,7 +131,7 @@ func (c *Control) describeSubscriptions() {
 	add(http.MethodGet, at, "listSubscriptions", "Your subscriptions, by id", nil, answers{"200": body(reflect.TypeFor[subscriptionList]())},
 		[]problem.Code{problem.Unauthorized, problem.InvalidRequest}, param("query", "after", "Only ids behind this one."), param("query", "limit", "At most so many, up to 1000."))
 	add(http.MethodPut, at+"/{id}", "putSubscription", "Make a subscription, or confirm it", body(reflect.TypeFor[subscriptionPut]()),
-		answers{"200": subscription, "201": subscription}, append([]problem.Code{problem.SubscriptionExists, problem.WebhookURLRejected}, managed...), id)
+		answers{"200": subscription, "201": subscription}, append([]problem.Code{problem.SubscriptionExists, problem.WebhookURLRejected, problem.InvalidTarget, problem.PluginUnavailable}, managed...), id)
 	add(http.MethodGet, at+"/{id}", "getSubscription", "A subscription, and how far it is", nil, answers{"200": subscription}, managed, id)
 	add(http.MethodDelete, at+"/{id}", "deleteSubscription", "Delete a subscription", nil, answers{"204": nil}, managed, id)
 	add(http.MethodPost, at+"/{id}/streams", "addSubscriptionStreams", "Name more streams", body(reflect.TypeFor[subscriptionStreams]()), answers{"204": nil}, managed, id)

@@ -171,6 +171,17 @@ func (d *Delivery) deliver(ctx context.Context, w store.DueDelivery) contract.Re
 	if err := json.Unmarshal(w.Target, &target); err != nil {
 		return contract.Result{Outcome: contract.Permanent, Error: "the stored target cannot be read"}
 	}
+	handed := w.Target
+	if strings.HasPrefix(w.ConsumerName, ofSubscription) && target.Target != nil {
+		handed = target.Target
+		var of struct {
+			Type string `json:"type"`
+		}
+		if err := json.Unmarshal(handed, &of); err != nil {
+			return contract.Result{Outcome: contract.Permanent, Error: "the stored target cannot be read"}
+		}
+		target.Type = of.Type
+	}
 	t := d.transport(target.Type)
 	if t == nil {
 		return contract.Result{Outcome: contract.Retry, Error: "no transport of type " + target.Type + " is configured"}
@@ -190,7 +201,7 @@ func (d *Delivery) deliver(ctx context.Context, w store.DueDelivery) contract.Re
 	if r, settled := d.repeated(dctx, t, w); settled {
 		return r
 	}
-	return t.Deliver(dctx, contract.Delivery{WakeID: w.WakeID, Service: w.ServiceName, Attempt: w.Attempt, Target: w.Target, Notification: body})
+	return t.Deliver(dctx, contract.Delivery{WakeID: w.WakeID, Service: w.ServiceName, Attempt: w.Attempt, Target: handed, Notification: body})
 }
 
 // repeated settles an attempt that is not the first of a wake that must not be
@@ -219,6 +230,9 @@ type dispatchTarget struct {
 	SubscriptionID string `json:"subscription_id"`
 	// Mount is where a subscription was made: its URLs lie below it.
 	Mount string `json:"mount"`
+	// Target is what a subscription's transport is handed, when that is not a
+	// webhook; in an entity's target it means nothing here.
+	Target json.RawMessage `json:"target"`
 }
 
 // ofSubscription begins the names of subscriptions' consumers. The target does

@@ -13,13 +13,16 @@ import (
 type SubscriptionSpec struct {
 	Service int32
 	ID      string
-	// Type is webhook or pull-wake.
+	// Type is webhook, pull-wake, or the type of another transport's targets.
 	Type    string
 	Pattern string // "" is none
 	Streams []string
 	// WakeStream is for pull-wake, WebhookURL for webhook.
-	WakeStream  string
-	WebhookURL  string
+	WakeStream string
+	WebhookURL string
+	// Target is for the other types: what the transport is handed, its type
+	// included.
+	Target      json.RawMessage
 	Description string
 	Lease       time.Duration
 	// Mount is the path prefix it is made through: "" or "/v1/stream".
@@ -50,6 +53,7 @@ type Subscription struct {
 	Pattern      *string
 	WakeStream   *string
 	WebhookURL   *string
+	Target       json.RawMessage
 	Description  *string
 	Lease        time.Duration
 	Mount        string
@@ -89,8 +93,8 @@ const (
 func (s *Store) SubscriptionPut(ctx context.Context, q SubscriptionSpec) (string, error) {
 	var outcome string
 	err := s.row(ctx, func(r pgx.Row) error { return r.Scan(&outcome) },
-		`select rouse.subscription_put($1, $2, $3, nullif($4, ''), $5, nullif($6, ''), nullif($7, ''), nullif($8, ''), $9, $10, $11, $12)`,
-		q.Service, q.ID, q.Type, q.Pattern, nonNil(q.Streams), q.WakeStream, q.WebhookURL, q.Description, q.Lease.Milliseconds(), q.Mount, q.Owner, q.System)
+		`select rouse.subscription_register($1, $2, $3, nullif($4, ''), $5, nullif($6, ''), nullif($7, ''), $8, nullif($9, ''), $10, $11, $12, $13)`,
+		q.Service, q.ID, q.Type, q.Pattern, nonNil(q.Streams), q.WakeStream, q.WebhookURL, jsonArg(q.Target), q.Description, q.Lease.Milliseconds(), q.Mount, q.Owner, q.System)
 	if err != nil || outcome != "created" && outcome != "confirmed" {
 		return outcome, err
 	}
@@ -130,11 +134,14 @@ func (s *Store) settle(ctx context.Context, service int32, id string) error {
 	}
 }
 
+// withTarget adds its target to what is read of a subscription.
+const withTarget = `select g.*, case when g.type not in ('webhook', 'pull-wake') then rouse.subscription_target(g.consumer_id) end from `
+
 // SubscriptionGet reads a subscription with at most streams of what it watches,
 // the named ones first; [ErrNoRow] when there is none.
 func (s *Store) SubscriptionGet(ctx context.Context, service int32, id string, streams int) (Subscription, error) {
 	var b Subscription
-	err := s.row(ctx, func(r pgx.Row) error { return b.scan(r) }, `select * from rouse.subscription_get($1, $2, $3)`, service, id, streams)
+	err := s.row(ctx, func(r pgx.Row) error { return b.scan(r) }, withTarget+`rouse.subscription_get($1, $2, $3) g`, service, id, streams)
 	return b, err
 }
 
@@ -149,7 +156,7 @@ func (s *Store) SubscriptionList(ctx context.Context, service int32, owner, afte
 		}
 		out = append(out, b)
 		return nil
-	}, `select * from rouse.subscription_list($1, nullif($2, ''), $3, $4)`, service, owner, after, limit)
+	}, withTarget+`rouse.subscription_list($1, nullif($2, ''), $3, $4) g`, service, owner, after, limit)
 	return out, err
 }
 
@@ -159,7 +166,7 @@ func (b *Subscription) scan(r pgx.Row) error {
 	var streams []byte
 	if err := r.Scan(&b.ConsumerID, &b.ConsumerName, &b.ID, &b.Type, &b.Pattern, &b.WakeStream, &b.WebhookURL, &b.Description, &lease,
 		&b.Mount, &b.Owner, &b.System, &b.Status, &b.LastError, &b.CreatedAt, &b.State, &b.Epoch, &b.WakeID, &b.Holder, &left,
-		&b.Pending, &streams); err != nil {
+		&b.Pending, &streams, (*[]byte)(&b.Target)); err != nil {
 		return err
 	}
 	b.Lease = time.Duration(lease) * time.Millisecond

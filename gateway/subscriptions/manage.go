@@ -1,6 +1,7 @@
 package subscriptions
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -26,6 +27,7 @@ type shown struct {
 	Streams        []store.SubscriptionStream `json:"streams,omitzero"`
 	Webhook        *shownWebhook              `json:"webhook,omitempty"`
 	WakeStream     *string                    `json:"wake_stream,omitempty"`
+	Target         json.RawMessage            `json:"target,omitempty"`
 	LeaseTTL       int64                      `json:"lease_ttl_ms"`
 	CreatedAt      time.Time                  `json:"created_at"`
 	Status         string                     `json:"status"`
@@ -55,6 +57,9 @@ func (h *Handler) show(s store.Subscription) shown {
 		Owner: s.Owner, Generation: s.Epoch, State: s.State, Holder: s.Holder, Pending: s.Pending}
 	if s.WebhookURL != nil {
 		out.Webhook = &shownWebhook{*s.WebhookURL, signing{"ed25519", h.Keys.Kid(), h.PublicURL + s.Mount + root + "/jwks.json"}}
+	}
+	if s.Target != nil {
+		out.Target = ownMembers(s.Target)
 	}
 	return out
 }
@@ -109,6 +114,11 @@ func (h *Handler) put(q *request) error {
 			return err
 		}
 		if err := checkScheme(want.WebhookURL); err != nil {
+			return err
+		}
+	}
+	if want.Target != nil {
+		if err := h.checkTarget(q.Context(), want.Type, want.Target); err != nil {
 			return err
 		}
 	}

@@ -22,17 +22,22 @@ const (
 
 	maxStreams     = 1000
 	maxDescription = 4096
+	// maxTarget bounds a transport's target in bytes, as in dispatch policies.
+	maxTarget = 16 << 10
 )
 
 // spec is the body of a PUT.
 type spec struct {
-	Type        string   `json:"type"`
-	Pattern     *string  `json:"pattern"`
-	Streams     []string `json:"streams"`
-	Webhook     *webhook `json:"webhook"`
-	WakeStream  *string  `json:"wake_stream"`
-	LeaseTTL    *int64   `json:"lease_ttl_ms"`
-	Description *string  `json:"description"`
+	Type       string   `json:"type"`
+	Pattern    *string  `json:"pattern"`
+	Streams    []string `json:"streams"`
+	Webhook    *webhook `json:"webhook"`
+	WakeStream *string  `json:"wake_stream"`
+	// Target is what the transport of another type is told. It is ours, not the
+	// protocol's: with the protocol's types it is passed over.
+	Target      json.RawMessage `json:"target"`
+	LeaseTTL    *int64          `json:"lease_ttl_ms"`
+	Description *string         `json:"description"`
 }
 
 type webhook struct {
@@ -62,8 +67,9 @@ func (h *Handler) decode(q *request, v any) error {
 // check turns a body into a subscription's configuration.
 func (s *spec) check() (store.SubscriptionSpec, error) {
 	out := store.SubscriptionSpec{Type: s.Type, Lease: defaultLease}
-	if s.Type != webhookType && s.Type != pullWakeType {
-		return out, invalid("/type", `must be "webhook" or "pull-wake"`)
+	own := s.Type != webhookType && s.Type != pullWakeType
+	if own && (s.Type == "" || len(s.Target) == 0 || string(s.Target) == "null") {
+		return out, invalid("/type", `must be "webhook" or "pull-wake"; with a target, the type of a transport`)
 	}
 	if s.Pattern != nil && *s.Pattern != "" {
 		var why string
@@ -89,6 +95,10 @@ func (s *spec) check() (store.SubscriptionSpec, error) {
 		if len(out.Description) > maxDescription || strings.Contains(out.Description, "\x00") {
 			return out, invalid("/description", "must be at most 4096 bytes of text")
 		}
+	}
+	if own {
+		out.Target, err = transportTarget(s.Type, s.Target)
+		return out, err
 	}
 	if s.Type == webhookType {
 		if s.Webhook == nil || s.Webhook.URL == "" {
@@ -159,11 +169,6 @@ func relative(s string, pattern bool) (path, why string) {
 		}
 	}
 	return path, ""
-}
-
-// target is the dispatch target of a webhook subscription, as a transport sees it.
-func target(u string) (json.RawMessage, error) {
-	return json.Marshal(map[string]string{"type": webhookType, "url": u})
 }
 
 // checkScheme refuses plain http to other machines, whatever is allowed here

@@ -19,8 +19,12 @@ begin
     return query
     with made as materialized (
         select c.id, c.service_id, c.name, c.epoch + 1 as epoch, m.wake_id, s.type, s.wake_stream, t.stream_id,
-               jsonb_strip_nulls(jsonb_build_object('type', s.type, 'subscription_id', s.id, 'mount', s.mount, 'url', s.webhook_url,
-                                                    'wake_stream', s.wake_stream)) as target,
+               case when s.target is null then
+                   jsonb_strip_nulls(jsonb_build_object('type', s.type, 'subscription_id', s.id, 'mount', s.mount, 'url', s.webhook_url,
+                                                        'wake_stream', s.wake_stream))
+               -- A transport's target is its own: it may have members of the names that are the gateway's. Releases before
+               -- it find no type here and leave the wake for others.
+               else jsonb_build_object('subscription_id', s.id, 'mount', s.mount, 'target', s.target) end as target,
                jsonb_build_object(
                    'consumerId', c.name, 'epoch', c.epoch + 1, 'wakeId', m.wake_id, 'streamPath', '/' || t.path,
                    'triggeredBy', jsonb_build_array('/' || t.path), 'triggerEvent', m.reason,
@@ -70,7 +74,7 @@ begin
         insert into wake_notifications (service_id, wake_id, consumer_id, epoch, target_type, target_webhook_url, target, runner_wake_stream,
                 notification_public, next_attempt_at, created_at)
         select m.service_id, m.wake_id, m.name, m.epoch, m.type, m.target ->> 'url', m.target, '/' || m.wake_stream,
-               m.notification, case when m.type = 'webhook' then p_now end, p_now
+               m.notification, case when m.type <> 'pull-wake' then p_now end, p_now
           from made m
     )
     select m.id, m.wake_id from made m;
