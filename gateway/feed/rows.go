@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
@@ -237,6 +238,9 @@ func (d *rowDecoder) relation(r *reader) {
 		r.skip(1) // part of the key
 		t.Columns = append(t.Columns, r.text())
 		r.skip(4 + 4) // type, modifier
+	}
+	if old := d.tables[id]; old != nil && old.Schema == t.Schema && old.Name == t.Name && old.Whole == t.Whole && slices.Equal(old.Columns, t.Columns) {
+		return // described again, as after each analysis
 	}
 	if d.tables == nil {
 		d.tables = map[uint32]*Table{}

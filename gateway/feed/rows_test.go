@@ -271,3 +271,24 @@ func TestARowSessionThatWaitsIsGivenUp(t *testing.T) {
 	exec(t, writer, `update rouse.users set email = 'x'`)
 	eventually(t, "a change", func() bool { _, txs, _ := log.seen(); return len(txs) == 1 && txs[0].Changes[0].Op == RowUpdate })
 }
+
+// The log describes a table again whenever its statistics change; it stays the
+// same Table, for who keeps what it knows of one keeps it by that.
+func TestATableThatStaysAsItIsIsTheSame(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Server(t, pgtest.Options{}).DB
+	log, _ := startRows(t, db, 1<<20)
+	for _, sql := range []string{`insert into rouse.users (service_id, id) values (1, 'a')`, `analyze rouse.users`, `insert into rouse.users (service_id, id) values (1, 'b')`,
+		`alter table rouse.users add column extra text`, `insert into rouse.users (service_id, id) values (1, 'c')`} {
+		db.Exec(t, sql)
+	}
+	eventually(t, "three transactions", func() bool { _, txs, _ := log.seen(); return len(txs) == 3 })
+	_, txs, _ := log.seen()
+	table := func(i int) *Table { return txs[i].Changes[0].Table }
+	if table(0) != table(1) {
+		t.Error("another Table after an analysis")
+	}
+	if table(1) == table(2) || len(table(2).Columns) != len(table(1).Columns)+1 {
+		t.Error("the same Table after a change")
+	}
+}
