@@ -5,8 +5,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -147,17 +145,12 @@ func TestAuthorisationMatrix(t *testing.T) {
 func matrix(t *testing.T, policy bool) {
 	issuer := signin.New(t)
 	file, known := tokenFile(t, "user:moe", "system:framework")
-	rules := filepath.Join(t.TempDir(), "policy.rego")
-	if err := os.WriteFile(rules, []byte(closed+systemsMay), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	gw := servertest.Start(t, servertest.Options{Configure: func(c *config.Config) {
 		c.Insecure, c.TokensFile, c.TypeSpawn = false, file, "registrar"
 		c.LeaseTTL, c.OutstandingAfter, c.LongPollTimeout, c.SSEMaxAge = 5*time.Minute, 5*time.Minute, 100*time.Millisecond, time.Second
 		c.Auth.Hooks = []config.AuthHook{issuer.Hook()}
 		if policy {
-			c.Auth.Authorizers = []config.Authorizer{{OPA: &config.OPAAuthorizer{Policy: rules, Deadline: 5 * time.Second}}}
-			c.Auth.DenyByDefault = true
+			c.Auth.Authorizers, c.Auth.DenyByDefault = signin.PolicyFile(t, signin.Policy), true
 		}
 	}})
 	w := &world{T: t, url: gw.URL, client: plain(t), policy: policy,
@@ -248,11 +241,6 @@ func matrix(t *testing.T, policy bool) {
 		})
 	})
 }
-
-// systemsMay is a rule for those who act for others.
-const systemsMay = `
-decision := "allow" if { input.principal.kind == "system" }
-`
 
 // operation is one of the description.
 type operation struct{ method, path string }

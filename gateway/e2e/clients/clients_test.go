@@ -22,7 +22,10 @@ import (
 	"github.com/rouse-run/rouse/openapi/client"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	servertest.ServePlugins()
+	goleak.VerifyTestMain(m)
+}
 
 const bound = 2 * time.Minute
 

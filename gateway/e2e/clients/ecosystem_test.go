@@ -18,6 +18,7 @@ import (
 
 	"github.com/rouse-run/rouse/gateway/config"
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
+	"github.com/rouse-run/rouse/gateway/e2e/signin"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
 )
 
@@ -29,13 +30,15 @@ const ecosystemTests = "16"
 func TestTheEcosystemsClients(t *testing.T) {
 	t.Parallel()
 	installed(t)
-	site := newSite(t)
-	ctx, cancel := context.WithTimeout(t.Context(), bound)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "node", "--test", "--test-reporter=tap", "--test-force-exit", "--test-concurrency=1", "shapes.test.mjs", "streams.test.mjs")
-	cmd.Env = append(os.Environ(), "ROUSE_URL="+site.url, "ROUSE_CONTROL="+site.control, "NO_COLOR=1")
-	cmd.WaitDelay = 5 * time.Second
-	allPass(t, cmd, ecosystemTests)
+	bothWays(t, func(t *testing.T, door *signin.Door) {
+		site := newSite(t, door)
+		ctx, cancel := context.WithTimeout(t.Context(), bound)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, "node", "--test", "--test-reporter=tap", "--test-force-exit", "--test-concurrency=1", "shapes.test.mjs", "streams.test.mjs")
+		cmd.Env = append(os.Environ(), "ROUSE_URL="+site.url, "ROUSE_CONTROL="+site.control, "NO_COLOR=1")
+		cmd.WaitDelay = 5 * time.Second
+		allPass(t, cmd, ecosystemTests)
+	})
 }
 
 var installing sync.Mutex
@@ -73,16 +76,17 @@ var passed = regexp.MustCompile(`\n# pass (\d+)\n`)
 type site struct {
 	url, control string
 	t            *testing.T
+	door         *signin.Door // nil: none
 	db           *pgtest.DB
 	mu           sync.Mutex
 	current      *servertest.Instance
 	target       atomic.Pointer[url.URL]
 }
 
-func newSite(t *testing.T) *site {
+func newSite(t *testing.T, door *signin.Door) *site {
 	t.Helper()
 	// A server of its own: a row session waits for whoever writes on the server.
-	s := &site{t: t, db: pgtest.Server(t, pgtest.Options{Settings: map[string]string{"fsync": "off"}}).DB}
+	s := &site{t: t, door: door, db: pgtest.Server(t, pgtest.Options{Settings: map[string]string{"fsync": "off"}}).DB}
 	s.start()
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -104,12 +108,19 @@ func newSite(t *testing.T) *site {
 	t.Cleanup(control.Close)
 	t.Cleanup(front.Close)
 	s.url, s.control = front.URL, control.URL
+	if door != nil {
+		door.Check(t, s.current)
+		door.To(front.Listener.Addr().String())
+		s.url = door.URL
+	}
 	return s
 }
 
 func (s *site) start() {
-	s.current = servertest.Start(s.t, servertest.Options{DB: s.db, Configure: func(c *config.Config) { c.LongPollTimeout = 5 * time.Second }})
-	target, err := url.Parse(s.current.URL)
+	opts := options(s.door, func(c *config.Config) { c.LongPollTimeout = 5 * time.Second })
+	opts.DB = s.db
+	s.current = servertest.Start(s.t, opts)
+	target, err := url.Parse("http://" + s.current.Addr().String())
 	if err != nil {
 		s.t.Fatal(err)
 	}

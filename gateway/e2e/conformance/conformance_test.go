@@ -20,10 +20,14 @@ import (
 
 	"github.com/rouse-run/rouse/gateway/config"
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
+	"github.com/rouse-run/rouse/gateway/e2e/signin"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	servertest.ServePlugins()
+	goleak.VerifyTestMain(m)
+}
 
 // longPoll is shortened, since many tests wait one out.
 const longPoll = 2 * time.Second
@@ -38,6 +42,17 @@ func gateway(t *testing.T, db *pgtest.DB, publicURL string) *servertest.Instance
 func TestSuiteAgainstOneGateway(t *testing.T) {
 	t.Parallel()
 	suite(t, gateway(t, nil, "").URL)
+}
+
+// The suite knows of no credentials: a door gives it some. Behind it stands a
+// gateway as `serve` runs it.
+func TestSuiteAgainstAGatewayThatAsksWhoItIs(t *testing.T) {
+	t.Parallel()
+	door := signin.NewDoor(t)
+	in := servertest.Start(t, door.Options(func(c *config.Config) { c.LongPollTimeout = longPoll }))
+	door.Check(t, in)
+	door.To(in.Addr().String())
+	suite(t, door.URL)
 }
 
 func TestSuiteAgainstTwoGatewaysInTurn(t *testing.T) {
