@@ -42,6 +42,7 @@ const sent = await ok(
     body: { payload: { text: "fix the build" } },
   }),
 );
+assert.ok(sent); // only a delayed send answers nothing
 
 // The laptop tails its wake stream.
 type WakeEntry = { type: string; wakeId: string; epoch: number; claimToken: string };
