@@ -156,3 +156,46 @@ func TestAMarkIsNotLostBetweenAnAppendAndAMove(t *testing.T) {
 		t.Fatalf("%d wakes", n)
 	}
 }
+
+// Who changes what an entity observes waits for a source without holding a
+// cursor that an append to it has to mark.
+func TestAManifestThatWaitsHoldsUpNoAppend(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.spawn("/chat/a", "")
+	r.spawn("/chat/src", "")
+	if got, err := r.s.ObserveManifest(t.Context(), 1, "/chat/a"); err != nil || got != "ok" {
+		t.Fatal(got, err)
+	}
+	const observe = `{"kind":"observe","entity_url":"/chat/src","wake":"runFinished"}`
+	w := r.worker()
+	r.write("chat/a/main", row("insert", "manifest", "one", observe))
+	r.settle(w)
+	r.write("chat/a/main", row("delete", "manifest", "one", `null`), row("insert", "manifest", "two", observe))
+	tx := r.holding("chat/src/main")
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := w.page(t.Context())
+		done <- err
+	}()
+	deadline := time.Now().Add(10 * time.Second)
+	for r.count(`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`) == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody waits")
+		}
+	}
+	for _, sql := range []string{`set local lock_timeout = '500ms'`,
+		`select rouse._stream_push(s.id, '` + runEnded + `', false) from rouse.streams s where path = 'chat/src/main' and service_id = 1`} {
+		if _, err := tx.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit(t, tx)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	r.settle(w)
+	if n := r.count(`select count(*) from rouse.observers where kind = 'wake' and manifest_key = 'two'`); n != 1 || r.count(`select count(*) from rouse.observers where kind = 'wake'`) != 1 {
+		t.Error("the manifest is not carried out")
+	}
+}

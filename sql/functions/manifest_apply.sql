@@ -26,6 +26,7 @@ declare
     v_any  boolean;
     v_now  timestamptz;
     v_keep bigint;
+    v_kept bigint[] := '{}';
     v_age  integer;
     v_path text;
     w      jsonb;
@@ -72,9 +73,7 @@ begin
                  where n.id = v_keep and n.created_at = v_now and n.stream_id is not null and v_age is not null and b.id = n.id;
             end if;
         end if;
-        delete from observers b
-         where b.subscriber_url = o.subscriber_url and b.service_id = o.service_id and b.kind = 'wake'
-           and b.manifest_key = e ->> 'key' and b.id is distinct from v_keep;
+        v_kept := v_kept || coalesce(v_keep, 0);
 
         delete from shared_state_links l
          where l.entity_url = o.subscriber_url and l.manifest_key = e ->> 'key' and l.service_id = o.service_id
@@ -95,6 +94,10 @@ begin
              where t.owner_url = o.subscriber_url and t.service_id = o.service_id and t.manifest_key = e ->> 'key';
         end if;
     end loop;
+    -- Last, since nothing is waited for any more: an append to a source that is locked here may have to mark these.
+    delete from observers b
+     where b.subscriber_url = o.subscriber_url and b.service_id = o.service_id and b.kind = 'wake'
+       and b.manifest_key = any (array(select x ->> 'key' from jsonb_array_elements(p_effects) x)) and b.id <> all (v_kept);
     update observers b set acked = p_to where b.id = o.id;
     perform _observer_moved(o.id, o.stream_id, p_to);
     return 'applied';
