@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -96,21 +97,37 @@ func (c *Chain) mayRoute(r *http.Request, p Principal) error {
 	if len(c.judges) == 0 {
 		return nil
 	}
-	ok, err := c.May(r.Context(), p, r.Method, contract.Resource{Service: serviceOf(r), Kind: "route", ID: routeOf(r)}, true)
-	if err == nil && !ok {
-		err = problem.New(problem.Forbidden, "The policy of this gateway does not allow it.")
+	may := func(verb, path string) error {
+		ok, err := c.May(r.Context(), p, verb, contract.Resource{Service: serviceOf(r), Kind: "route", ID: routeOf(path)}, true)
+		if err == nil && !ok {
+			err = problem.New(problem.Forbidden, "The policy of this gateway does not allow it.")
+		}
+		return err
 	}
-	return err
+	if err := may(r.Method, r.URL.Path); err != nil {
+		return err
+	}
+	// A fork shows what its source holds: who makes one reads the source.
+	for _, source := range r.Header["Stream-Forked-From"] {
+		path, err := url.PathUnescape(source)
+		if err != nil {
+			continue // no path of a stream: the handler refuses it
+		}
+		if err := may(http.MethodGet, path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// routeOf is the path of a request under the one name that policies know: streams
-// and subscriptions are also served below /v1/stream, and control routes with a
-// slash behind them.
-func routeOf(r *http.Request) string {
-	if below, ok := strings.CutPrefix(r.URL.Path, "/v1/stream/"); ok {
+// routeOf is a request's path under the one name that policies know: streams and
+// subscriptions are also served below /v1/stream, and control routes with a slash
+// behind them.
+func routeOf(path string) string {
+	if below, ok := strings.CutPrefix(path, "/v1/stream/"); ok {
 		return "/" + below
 	}
-	if p := strings.TrimSuffix(r.URL.Path, "/"); p != "" {
+	if p := strings.TrimSuffix(path, "/"); p != "" {
 		return p
 	}
 	return "/"

@@ -402,6 +402,27 @@ func TestARouteHasOneName(t *testing.T) {
 	}
 }
 
+// Who forks a stream reads it: under whatever name the source is given, its path is asked about too.
+func TestAForkIsAReadOfItsSource(t *testing.T) {
+	t.Parallel()
+	c := New(Config{Insecure: true, Authorizers: []contract.Authorizer{judgement(func(q contract.Question) (contract.Ruling, error) {
+		if q.Verb == "GET" && q.Resource.ID == "/private/a" {
+			return contract.Ruling{Verdict: contract.Deny}, nil
+		}
+		return contract.Ruling{}, nil
+	})}})
+	for source, want := range map[string]problem.Code{
+		"/public": "", "/private/a": problem.Forbidden, "/v1/stream/private/a": problem.Forbidden, "/private%2Fa": problem.Forbidden, "%2Fv1/stream/%70rivate/a": problem.Forbidden,
+	} {
+		r := httptest.NewRequest("PUT", "/copy", nil)
+		r.Header.Set("Stream-Forked-From", source)
+		_, err := c.Authenticate(r)
+		if (want == "") != (err == nil) || err != nil && problem.CodeOf(err) != want {
+			t.Errorf("%s: %v, want %q", source, err, want)
+		}
+	}
+}
+
 func TestWhatHooksSayIsCounted(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
