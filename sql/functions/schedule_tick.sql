@@ -1,6 +1,6 @@
 -- schedule_tick: a due cron stream ticks (p_row) and is due next at p_next, in one
 -- transaction: a tick is neither lost nor doubled, whoever crashes. Without an
--- observer or subscription the chain ends instead; _cron_ensure begins it again.
+-- observer the chain ends instead; _cron_ensure begins it again.
 -- Outcomes: ticked | ended | stale.
 create or replace function rouse.schedule_tick(p_id bigint, p_due_at timestamptz, p_row text, p_next timestamptz) returns text
 language plpgsql
@@ -20,7 +20,7 @@ begin
     if not found then
         return 'stale';
     end if;
-    if s.path is null or s.deleted_at is not null or s.watched & 1 = 0 and not exists (
+    if s.path is null or s.deleted_at is not null or not exists (
            select from observers o join entities e on e.url = o.subscriber_url and e.service_id = o.service_id
             where o.stream_id = s.id and e.status not in ('stopped', 'killed')) then
         update scheduled_tasks x set due_at = null where x.id = t.id;
