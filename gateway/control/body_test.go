@@ -2,10 +2,14 @@ package control
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -248,5 +252,29 @@ func TestRenameFindsEverySpelling(t *testing.T) {
 	}
 	if got, err := rename([]byte(`{"wake_id":1}`), nil); err != nil || string(got) != `{"wake_id":1}` {
 		t.Errorf("without names: %s %v", got, err)
+	}
+}
+
+// Who leaves while it waits is no failure of ours.
+func TestWhoLeavesIsNotLogged(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	r := newRig(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"chat","description":""}`)
+	r.must(201, kyle, "PUT", "/_electric/entities/chat/p", "")
+	r.db.Exec(t, `update rouse.entities set status = 'running' where url = '/chat/p'`)
+	ctx, leave := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.c.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "POST", "/_electric/entities/chat/p/fork", strings.NewReader(`{"waitTimeoutMs":60000}`)))
+	}()
+	eventually(t, "the fork waits", func() bool {
+		return r.count(`select count(*) from pg_stat_activity where datname = current_database() and state = 'idle' and query like '%entity_tree%'`) > 0
+	})
+	leave()
+	<-done
+	if log.Len() > 0 {
+		t.Error(log.String())
 	}
 }

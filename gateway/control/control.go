@@ -428,7 +428,8 @@ func add[I, O any](c *Control, op huma.Operation, opt routeOptions, codes []prob
 		out, err := handler(ctx, in)
 		if err != nil {
 			e := problem.From(err)
-			if e.Status() >= 500 {
+			left := errors.Is(err, context.Canceled) && ctx.Err() != nil // nobody hears the answer
+			if e.Status() >= 500 && !left {
 				c.cfg.Log.ErrorContext(ctx, "request failed", "code", e.Code, "request_id", obs.RequestID(ctx), "error", err)
 			}
 			return nil, &wireError{e: e, instance: obs.RequestID(ctx)}
