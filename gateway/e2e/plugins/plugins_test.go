@@ -38,6 +38,19 @@ func TestMain(m *testing.M) {
 		sdk.ServeTransport(bell(false))
 	case "pager":
 		sdk.ServeTransport(bell(true))
+	case "shut": // cannot be asked
+		sdk.ServeTransport(sdk.Transport{Type: "shut", ValidateTarget: func(context.Context, json.RawMessage) error { os.Exit(1); return nil },
+			Deliver: func(context.Context, contract.Delivery) contract.Result {
+				return contract.Result{Outcome: contract.Done}
+			}})
+	case "free": // takes anything, and finishes it if it is what was written
+		sdk.ServeTransport(sdk.Transport{Type: "free", Deliver: func(_ context.Context, d contract.Delivery) contract.Result {
+			var t map[string]any
+			if json.Unmarshal(d.Target, &t) != nil || len(t) != 7 || t["type"] != "free" || t["mount"] != 7.0 || t["url"] != "<&>é" {
+				return contract.Result{Outcome: contract.Permanent, Error: "another target"}
+			}
+			return contract.Result{Outcome: contract.Done}
+		}})
 	case "crasher":
 		sdk.ServeTransport(sdk.Transport{Type: "crasher", Deliver: func(context.Context, contract.Delivery) contract.Result {
 			os.Exit(1)
@@ -79,12 +92,14 @@ func bell(once bool) sdk.Transport {
 		}}
 }
 
-// guard knows one token, and what else it is told to do.
+// guard knows two tokens, and what else it is told to do.
 func guard() sdk.AuthHook {
 	return sdk.AuthHook{Name: "guard", Headers: []string{"Authorization"}, Authenticate: func(_ context.Context, r contract.Request) (contract.Decision, error) {
 		switch r.Header.Get("Authorization") {
 		case "Bearer ada":
 			return contract.Decision{Verdict: contract.Allow, Principal: contract.Principal{Kind: "user", ID: "ada"}}, nil
+		case "Bearer bob":
+			return contract.Decision{Verdict: contract.Allow, Principal: contract.Principal{Kind: "user", ID: "bob"}}, nil
 		case "Bearer crash":
 			os.Exit(1)
 		case "":
