@@ -20,7 +20,9 @@ const (
 
 	minLease, defaultLease, maxLease = time.Second, 30 * time.Second, 10 * time.Minute
 
-	maxStreams     = 1000
+	maxStreams = 1000
+	// maxSegments bounds a pattern. Streams of deeper paths are matched by none.
+	maxSegments    = 32
 	maxDescription = 4096
 	// maxTarget bounds a transport's target in bytes, as in dispatch policies.
 	maxTarget = 16 << 10
@@ -153,6 +155,9 @@ func relative(s string, pattern bool) (path, why string) {
 		return "", "names no stream"
 	case !printable(path, maxPath):
 		return "", "must be 1 to 1024 bytes of UTF-8 without control characters"
+	}
+	if pattern && strings.Count(path, "/") >= maxSegments {
+		return "", "has more than 32 segments"
 	}
 	for i, seg := range strings.Split(path, "/") {
 		switch {

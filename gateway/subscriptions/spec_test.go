@@ -17,18 +17,30 @@ func TestPaths(t *testing.T) {
 			t.Errorf("%q: %q %q", in, got, why)
 		}
 	}
-	for in, want := range map[string]string{"a/*": "a/*", "/**/": "**", "*": "*", "runners/**": "runners/**", "a*/b": "", "***": "", "_x/*": "", "api/*": ""} {
+	for in, want := range map[string]string{"a/*": "a/*", "/**/": "**", "*": "*", "runners/**": "runners/**", "a*/b": "", "***": "", "_x/*": "", "api/*": "",
+		strings.Repeat("*/", 31) + "a": strings.Repeat("*/", 31) + "a", strings.Repeat("*/", 32) + "a": ""} {
 		if got, why := relative(in, true); got != want || (why == "") != (want != "") {
 			t.Errorf("pattern %q: %q %q", in, got, why)
 		}
 	}
 }
 
+// ways counts.
+func ways(all ...bool) (n int) {
+	for _, b := range all {
+		if b {
+			n++
+		}
+	}
+	return n
+}
+
 // Whatever a body holds, it is taken or refused with a code, and what is taken
 // can be stored.
 func FuzzSpec(f *testing.F) {
 	for _, seed := range []string{`{}`, `{"type":"webhook","pattern":"a/*","webhook":{"url":"https://a.example/"}}`, `{"type":"pull-wake","streams":["a"],"wake_stream":"w","lease_ttl_ms":1000}`,
-		`{"type":"pull-wake","pattern":"**","wake_stream":"w"}`, `{"type":"webhook","pattern":"\u0000"}`} {
+		`{"type":"pull-wake","pattern":"**","wake_stream":"w"}`, `{"type":"webhook","pattern":"\u0000"}`,
+		`{"type":"exec","pattern":"a","target":{"command":"c","n":[1e9,{"a":"\u0000"}]}}`, `{"type":"exec","pattern":"a","target":{"type":"x"}}`, `{"type":"exec","pattern":"a","target":null}`} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
@@ -43,8 +55,12 @@ func FuzzSpec(f *testing.F) {
 			}
 			return
 		}
-		if got.Lease < minLease || got.Lease > maxLease || got.Pattern == "" && len(got.Streams) == 0 || (got.WebhookURL == "") == (got.WakeStream == "") {
+		if got.Lease < minLease || got.Lease > maxLease || got.Pattern == "" && len(got.Streams) == 0 || ways(got.WebhookURL != "", got.WakeStream != "", got.Target != nil) != 1 {
 			t.Errorf("%+v", got)
+		}
+		var target map[string]json.RawMessage
+		if got.Target != nil && (json.Unmarshal(got.Target, &target) != nil || target["type"] == nil || storable(got.Target) != "") {
+			t.Errorf("%s cannot be stored", got.Target)
 		}
 		for _, p := range append([]string{got.Pattern, got.WakeStream, got.WebhookURL, got.Description}, got.Streams...) {
 			if strings.Contains(p, "\x00") {

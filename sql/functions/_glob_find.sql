@@ -2,7 +2,9 @@
 -- sorted patterns are a tree of segments: the walk goes down along the path's
 -- own segments and the wildcards, from each beginning that some pattern has to
 -- the longer ones. It costs a few probes of the index for each beginning that
--- matches the path so far, whatever the number of patterns.
+-- matches the path so far, whatever the number of patterns. One beginning may
+-- match at each of the path's segments, so paths beyond _glob_sees are none of
+-- the patterns'.
 create or replace function rouse._glob_find(p_service integer, p_path text)
 returns table (consumer_id bigint, owner text, system boolean)
 language plpgsql stable
@@ -18,6 +20,9 @@ declare
     v_seg text[] := string_to_array(p_path, '/');
     v_n   integer := cardinality(v_seg);
 begin
+    if not _glob_sees(p_path) then
+        return;
+    end if;
     return query
     with recursive walk (i, at) as (
         select 0, '' collate "C"

@@ -70,7 +70,7 @@ begin
         v_end := case when g.prefix = '' then repeat(chr(1114111), 300) else g.prefix || '0' end;
         select array_agg(x.id) filter (where x.fits), array_agg(x.path) filter (where x.fits), max(x.path), count(*)
           into v_ids, v_paths, v_last, v_n
-          from (select x.id, x.path, x.kind in ('app', 'entity') and left(x.path, 1) <> '_' and x.path ~ g.regex
+          from (select x.id, x.path, x.kind in ('app', 'entity') and left(x.path, 1) <> '_' and x.path ~ g.regex and _glob_sees(x.path)
                        and not exists (select from subscriptions w where w.wake_stream = x.path and w.service_id = p_service) as fits from (
                 select t.id, t.path, t.kind from streams t
                  where t.path >= coalesce(s.scanned, g.prefix) and t.path < v_end and t.service_id = p_service and t.path is distinct from s.scanned

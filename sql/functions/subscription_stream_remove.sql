@@ -21,7 +21,7 @@ begin
     select t.id into v_stream from streams t where t.path = p_path and t.service_id = p_service for no key update;
     if not exists (select from consumer_streams cs where cs.consumer_id = s.consumer_id and cs.stream_id = v_stream and cs.link_type = 'explicit') then
         return 'ok';
-    elsif p_path ~ (select g.regex from _glob_parse(s.pattern) g)
+    elsif p_path ~ (select g.regex from _glob_parse(s.pattern) g) and _glob_sees(p_path)
       and not exists (select from subscriptions w where w.wake_stream = p_path and w.service_id = p_service) then
         update consumer_streams cs set link_type = 'glob' where cs.consumer_id = s.consumer_id and cs.stream_id = v_stream;
     else

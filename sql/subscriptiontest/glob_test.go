@@ -109,6 +109,33 @@ func TestPatternsMatchWholeSegments(t *testing.T) {
 	}
 }
 
+// A pattern that begins again at every segment of a path makes work with the
+// square of its depth, in the transaction that makes the stream.
+func TestDeepPathsAreNotThePatterns(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.globs()
+	deepest := strings.Repeat("a/", 31) + "b"
+	for path, want := range map[string]bool{deepest: true, deepest + "/b": false, strings.Repeat("a/", 500) + "b": false} {
+		if _, found, _ := r.glob("**/b", path); found != want {
+			t.Errorf("a path of %d segments is found: %v", strings.Count(path, "/")+1, found)
+		}
+	}
+	r.exec(`delete from rouse.subscription_globs`)
+
+	// What was there before is seen as what comes, and as what is named no longer.
+	deep := deepest + "/b"
+	r.make(deepest, "")
+	r.make(deep, "")
+	s := r.subscribe(spec{id: "s", pattern: "**/b", streams: []string{deep}})
+	r.make("x/"+deep, "")
+	r.wantLinks(s, link{Path: deepest, Type: "glob"}, link{Path: deep, Type: "explicit"})
+	if got := one[string](r, `select rouse.subscription_stream_remove(1, 's', $1)`, deep); got != "ok" {
+		t.Fatal(got)
+	}
+	r.wantLinks(s, link{Path: deepest, Type: "glob"})
+}
+
 func TestPatternsMatchWhatASecondImplementationSays(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
