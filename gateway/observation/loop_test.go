@@ -79,3 +79,50 @@ func TestDueTimesNeedNoScan(t *testing.T) {
 	w.Changed()
 	r.eventually("the wake by what was to come", func() bool { return len(r.wakes("/chat/a")) == 3 })
 }
+
+// busy is a database in which there is always more to read, until it has been
+// asked for sources that have come.
+type busy struct {
+	Database
+	w              *Worker
+	poke, attached bool
+	until          time.Time
+	takes          int
+}
+
+func (b *busy) ObserveTake(context.Context, int64, int32, int32) ([]store.Observer, error) {
+	if b.takes++; b.poke && b.takes == 2 {
+		b.w.Poke()
+	}
+	if b.attached || time.Now().After(b.until) {
+		return nil, nil
+	}
+	return []store.Observer{{ID: 1, Acked: int64(b.takes), Tail: int64(b.takes) + 1, Condition: `"runFinished"`}}, nil
+}
+
+func (b *busy) ObserveApply(context.Context, []store.ObserverMove, bool) ([]string, error) {
+	return []string{"applied"}, nil
+}
+
+func (b *busy) ObserveAttach(context.Context, int64, int32) (int64, int32, error) {
+	b.attached = true
+	return 0, 0, nil
+}
+
+// Who waits for a source to come is not kept waiting by those who have theirs.
+func TestASourceIsFoundHoweverMuchThereIsToRead(t *testing.T) {
+	t.Parallel()
+	for _, poke := range []bool{true, false} { // the other time a scan would find it, if the loop slept
+		b := &busy{poke: poke, until: time.Now().Add(10 * time.Second)}
+		w, err := New(Config{DB: b, Scan: 100 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.w, w.attached = w, time.Now()
+		w.attach.Store(false)
+		w.observe(t.Context())
+		if !b.attached {
+			t.Errorf("told %v: nobody looked for it in %d rounds", poke, b.takes)
+		}
+	}
+}

@@ -85,7 +85,9 @@ type Worker struct {
 
 	told, fired *prometheus.CounterVec
 
-	busy map[int64]int // by observer, how often it was; the observers' loop's own
+	// The observers' loop's own: by observer, how often it was busy; the last attaching.
+	busy     map[int64]int
+	attached time.Time
 }
 
 // New makes a worker; Start runs it.
@@ -237,14 +239,16 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// observe attaches if that is due, then moves cursors until none has anything to do, and says
-// whether any had.
+// observe moves cursors until none has anything to do, attaching whenever that is
+// due, and says whether any had.
 func (w *Worker) observe(ctx context.Context) bool {
-	if w.attach.Swap(false) {
-		w.attachAll(ctx)
-	}
 	found, wait := false, busyFirst
 	for ctx.Err() == nil {
+		// A loop that never sleeps has no scan to find what other gateways have made.
+		if w.attach.Swap(false) || time.Since(w.attached) > w.cfg.Scan {
+			w.attached = time.Now()
+			w.attachAll(ctx)
+		}
 		n, moved, err := w.page(ctx)
 		if err != nil {
 			w.failed(ctx, "observers could not be moved; trying again", "OBSERVE_FAILED", err)
