@@ -1,9 +1,14 @@
 package cli
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/server/servertest"
 )
 
 func TestSubscriptionCommands(t *testing.T) {
@@ -60,4 +65,32 @@ func TestSubscriptionCommands(t *testing.T) {
 	if p.into(&left, "subscription", "ls"); len(left) != 0 {
 		t.Errorf("%+v", left)
 	}
+}
+
+func TestSubscriptionsOfPlugins(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "plugins.yaml")
+	if err := os.WriteFile(file, []byte("transports: {exec: {builtin: exec, in_process: true, config: {commands: {nightly: {argv: [/bin/cat]}}}}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gw := servertest.Start(t, servertest.Options{Configure: func(c *config.Config) { c.PluginsFile = file }})
+	p := person{t, []string{"ROUSE_SERVER=" + gw.URL, "ROUSE_AS=user:kyle", "HOME=" + t.TempDir()}}
+	if out := p.ok("subscription", "put", "nightly", "--pattern", "builds/*", "--target", `{"type":"exec","command":"nightly"}`); out != "subscription nightly → plugin exec\n" {
+		t.Error(out)
+	}
+	var s subscription
+	p.into(&s, "subscription", "show", "nightly")
+	if s.Type != "exec" || strings.Join(strings.Fields(string(s.Target)), "") != `{"command":"nightly"}` {
+		t.Errorf("%+v", s)
+	}
+	if out := p.ok("subscription", "ls"); !strings.Contains(out, "plugin exec") {
+		t.Error(out)
+	}
+	p.refused(ExitServerRefusal, "INVALID_TARGET", "subscription", "put", "x", "--pattern", "a", "--target", `{"type":"exec","command":"daily"}`)
+	p.refused(ExitServerRefusal, "There are: exec, webhook", "subscription", "put", "x", "--pattern", "a", "--target", `{"type":"pigeon"}`)
+	p.refused(ExitUsage, "can't be used together", "subscription", "put", "x", "--pattern", "a", "--webhook", "https://a", "--target", `{"type":"exec"}`)
+	for _, target := range []string{"exec", `{}`, `[]`, `null`, `{"type":7}`, `{"type":""}`} {
+		p.refused(ExitUsage, "--target must be a JSON object with a type", "subscription", "put", "x", "--pattern", "a", "--target", target)
+	}
+	p.refused(ExitUsage, "--target is for transport plugins", "subscription", "put", "x", "--pattern", "a", "--target", `{"type":"webhook","url":"https://a"}`)
 }
