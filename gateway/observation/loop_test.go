@@ -126,3 +126,38 @@ func TestASourceIsFoundHoweverMuchThereIsToRead(t *testing.T) {
 		}
 	}
 }
+
+// crowded is a database in which entities change all the time, and membership
+// streams are compared all the time.
+type crowded struct {
+	Database
+	changes, checks int
+}
+
+func (c *crowded) MembershipApply(context.Context, int32) (int32, error) {
+	if c.changes++; c.checks > 2 || c.changes > 1000 {
+		return 0, nil
+	}
+	return showLimit, nil
+}
+
+func (c *crowded) MembershipCheck(context.Context, time.Duration, int32) (string, error) {
+	if c.checks++; c.changes > 2 || c.checks > 1000 {
+		return "none", nil
+	}
+	return "checked", nil
+}
+
+// Membership streams are told of changes while others are compared, and the
+// other way about.
+func TestNeitherChangesNorComparisonsWait(t *testing.T) {
+	t.Parallel()
+	c := &crowded{}
+	w, err := New(Config{DB: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !w.memberships(t.Context()) || c.changes > 10 || c.checks > 10 {
+		t.Errorf("%d rounds of changes, %d of comparisons", c.changes, c.checks)
+	}
+}

@@ -425,28 +425,24 @@ func (w *Worker) manifest(ctx context.Context, o store.Observer) (moved bool, er
 // anything had.
 func (w *Worker) memberships(ctx context.Context) bool {
 	found := false
+	// By turns: neither keeps the other waiting.
 	for ctx.Err() == nil {
 		n, err := w.cfg.DB.MembershipApply(ctx, showLimit)
 		if err != nil {
 			w.failed(ctx, "membership streams could not be told; trying again", "MEMBERSHIP_FAILED", err)
 			return found
 		}
-		if n == 0 {
-			break
-		}
-		found = true
-	}
-	for ctx.Err() == nil {
 		outcome, err := w.cfg.DB.MembershipCheck(ctx, membershipAge, showLimit)
 		if err != nil {
 			w.failed(ctx, "a membership stream could not be compared; trying again", "MEMBERSHIP_FAILED", err)
 			return found
 		}
-		if outcome == "none" || outcome == "empty" {
+		compared := outcome != "none" && outcome != "empty"
+		found = found || n > 0 || compared
+		if !compared && n < showLimit {
 			w.shown.Store(outcome == "none")
 			break
 		}
-		found = true
 	}
 	if found {
 		poke(w.observers)
