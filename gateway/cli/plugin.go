@@ -86,7 +86,7 @@ func (c *pluginLsCmd) Run(r *run) error {
 			case p.PID == 0:
 				where = ""
 			}
-			rows[i] = []string{printable(p.Name), p.Kind, printable(p.Version), k.status(p.State), where, fmt.Sprint(p.Starts), fmt.Sprint(p.Failures), oneLine(strings.TrimSpace(p.Code+" "+p.Detail), 100)}
+			rows[i] = []string{printable(p.Name), p.Kind, printable(p.Version), k.status(p.State), where, fmt.Sprint(p.Starts), fmt.Sprint(p.Failures), oneLine(strings.TrimSpace(p.Code+" "+p.Detail), 300)}
 		}
 		k.table([]string{"NAME", "KIND", "VERSION", "STATE", "WHERE", "STARTS", "FAILED", "WHY"}, rows)
 		return nil
@@ -180,6 +180,8 @@ func (c *pluginCheckCmd) file(r *run, path string) error {
 		Version string `json:"version,omitempty"`
 		Code    string `json:"code,omitempty"`
 		Detail  string `json:"detail,omitempty"`
+		// Printed is the end of what it printed, since no gateway keeps it.
+		Printed []string `json:"printed,omitempty"`
 	}
 	all := []shown{}
 	for _, p := range results {
@@ -187,6 +189,7 @@ func (c *pluginCheckCmd) file(r *run, path string) error {
 		if p.Err != nil {
 			bad++
 			s.Code, s.Detail = pluginhost.CodeOf(p.Err), p.Err.Error()
+			s.Printed = p.Printed
 		}
 		all = append(all, s)
 	}
@@ -201,6 +204,9 @@ func (c *pluginCheckCmd) file(r *run, path string) error {
 				continue
 			}
 			fmt.Fprintf(r.io.Out, "FAILED  %-9s %s  %s: %s\n", s.Kind, s.Name, s.Code, printable(s.Detail))
+			for _, line := range s.Printed {
+				fmt.Fprintf(r.io.Out, "        | %s\n", printable(line))
+			}
 		}
 	}
 	if bad > 0 {

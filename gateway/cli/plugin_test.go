@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rouse-run/rouse/gateway/pluginhost"
 )
 
 // plain runs a command line that needs no gateway.
@@ -42,10 +44,10 @@ func TestPluginCheckTellsTheEntryOfAProgram(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "pager")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
+	if err := os.WriteFile(path, []byte("pager\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	const sum = "a8076d3d28d21e02012b20eaf7dbf75409a6277134439025f282e368e3305abf"
+	const sum = "004a53c63bf4ca33be87ecce8df36020b60a7df24872b198d83546a6af88ca60"
 	if code, out, errOut := plain(t, "plugin", "check", path); code != ExitOK || out != fmt.Sprintf("  pager:\n    path: %s\n    sha256: %s\n", path, sum) {
 		t.Errorf("%d %q %s", code, out, errOut)
 	}
@@ -79,6 +81,19 @@ func TestPluginCheckTriesAFile(t *testing.T) {
 		if code != ExitFindings || !strings.Contains(out, want) {
 			t.Errorf("%d: %q is not in %s%s", code, want, out, errOut)
 		}
+	}
+	// What a program says when it ends is nowhere else to be read.
+	sh, err := filepath.EvalSymlinks("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := pluginhost.Checksum(sh)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("transports:\n  printer: {path: " + sh + ", sha256: " + sum + ", args: [-c, 'echo there is no licence >&2; exit 3']}\n")
+	if code, out, _ := plain(t, "plugin", "check", file); code != ExitFindings || !strings.Contains(out, "PLUGIN_START_FAILED") || !strings.Contains(out, "| there is no licence\n") {
+		t.Errorf("%d %s", code, out)
 	}
 	write("transports: [")
 	if code, _, errOut := plain(t, "plugin", "check", file); code != ExitFindings || !strings.Contains(errOut, "PLUGIN_CONFIGURATION") {

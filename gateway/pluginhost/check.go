@@ -15,7 +15,12 @@ import (
 type Checked struct {
 	Name, Kind, Version string
 	Err                 error // with a code; nil = it can be used
+	// Printed is the end of what a plugin that cannot be used has printed.
+	Printed []string
 }
+
+// printedLast bounds [Checked.Printed] in lines.
+const printedLast = 20
 
 // Check starts each plugin of a set as a gateway would, asks for its health and
 // ends it. Of the Config it uses what built-in ones need.
@@ -58,8 +63,17 @@ func Check(ctx context.Context, cfg Config, set Set) ([]Checked, error) {
 }
 
 // try starts a plugin once.
-func try(ctx context.Context, s *slot, spec Spec) Checked {
-	c := Checked{Name: s.name, Kind: s.kind}
+func try(ctx context.Context, s *slot, spec Spec) (c Checked) {
+	c = Checked{Name: s.name, Kind: s.kind}
+	defer func() {
+		if c.Err == nil {
+			return
+		}
+		lines := s.out.lines()
+		for _, l := range lines[max(0, len(lines)-printedLast):] {
+			c.Printed = append(c.Printed, l.Text)
+		}
+	}()
 	img, err := s.image(spec)
 	if err != nil {
 		c.Err = err

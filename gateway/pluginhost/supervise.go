@@ -18,6 +18,8 @@ const (
 	backoffMost    = time.Second
 	healthPeriod   = 2 * time.Second
 	missesMost     = 2
+	// exitSeen bounds how much later than at its socket the end of a process is seen.
+	exitSeen = 250 * time.Millisecond
 )
 
 // The states of a plugin.
@@ -163,6 +165,9 @@ func (c *child) watch(ctx context.Context, i *instance) error {
 			return errorf(CodeMemory, "the plugin uses more than %d bytes of memory", i.proc.limits.memory)
 		}
 		why, err := i.health(ctx)
+		if err != nil && rpcError(err).Code == CodeCallFailed {
+			i.proc.awaited(ctx)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -182,6 +187,18 @@ func (c *child) watch(ctx context.Context, i *instance) error {
 		case c.suspect <- struct{}{}:
 		default:
 		}
+	}
+}
+
+// awaited gives a process whose socket does not answer the moment in which its
+// end is seen: what has crashed is not to be called hung.
+func (p *process) awaited(ctx context.Context) {
+	t := time.NewTimer(exitSeen)
+	defer t.Stop()
+	select {
+	case <-p.exited:
+	case <-t.C:
+	case <-ctx.Done():
 	}
 }
 

@@ -114,12 +114,22 @@ func openTrusted(path string) (*os.File, error) {
 		err = errorf(CodeNotFound, "%s is no program", path)
 	case others(info):
 		err = errorf(CodeWritable, "others may write the program %s", path)
+	case script(file):
+		// Its interpreter would be handed a file that is closed by then.
+		err = errorf(CodeNotFound, "%s is a script: the path is its interpreter's, and the script is among the args", path)
 	}
 	if err != nil {
 		_ = file.Close()
 		return nil, err
 	}
 	return file, nil
+}
+
+// script says whether a file is run by the interpreter that its first line names.
+func script(file *os.File) bool {
+	var first [2]byte
+	n, _ := file.ReadAt(first[:], 0)
+	return n == 2 && string(first[:]) == "#!"
 }
 
 // others says whether anybody but root and this process's user can write.

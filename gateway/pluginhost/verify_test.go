@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -189,6 +190,13 @@ func TestAChecksumIsToldOfWhatMayBeUsed(t *testing.T) {
 	p := newProgram(t)
 	if sum, err := Checksum(p.path); err != nil || sum != p.sum {
 		t.Errorf("%s %v", sum, err)
+	}
+	script := filepath.Join(p.dir, "script")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Checksum(script); CodeOf(err) != CodeNotFound || !strings.Contains(err.Error(), "is a script") {
+		t.Error(err)
 	}
 	mode(t, p.dir, 0o777)
 	if _, err := Checksum(p.path); CodeOf(err) != CodeWritable {

@@ -52,6 +52,8 @@ func serve(what string) {
 		return
 	case "bad schema":
 		t.TargetSchema = []byte(`{"type":7}`)
+	case "needs settings":
+		t.ConfigSchema = []byte(`{"type":"object","required":["url"]}`)
 	case "crashes at a delivery":
 		t.Deliver = func(context.Context, contract.Delivery) contract.Result { os.Exit(4); panic("unreachable") }
 	case "hangs at a delivery":
@@ -130,6 +132,7 @@ func TestTheKitFindsWhatIsWrong(t *testing.T) {
 		"says nothing useful":   {"started by hand", "it starts"},
 		"bad schema":            {"it starts"},
 		"refuses its settings":  {"it starts"},
+		"needs settings":        {"it starts"},
 		"crashes at a delivery": {"a delivery is answered", "each delivery of a batch", "several calls", "a call that is given up", "rubbish is answered", "a great notification"},
 		"hangs at a delivery":   {"a delivery is answered", "each delivery of a batch", "several calls", "rubbish is answered", "a great notification"},
 		"no outcome":            {"a delivery is answered", "each delivery of a batch", "several calls", "rubbish is answered", "a great notification"},

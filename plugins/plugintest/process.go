@@ -133,10 +133,10 @@ func (p *running) introduce(ctx context.Context, config json.RawMessage) error {
 	if p.described.Type == "" {
 		return errors.New("it names no type in Describe")
 	}
-	if err := usable("target_schema", p.described.TargetSchema); err != nil {
+	if _, err := compiled("target_schema", p.described.TargetSchema); err != nil {
 		return err
 	}
-	if err := usable("config_schema", p.described.ConfigSchema); err != nil {
+	if err := fits(p.described.ConfigSchema, config); err != nil {
 		return err
 	}
 	answer, err := p.transport.Configure(ctx, &transportv1.ConfigureRequest{Config: config})
@@ -158,7 +158,7 @@ func (p *running) introduceHook(ctx context.Context, config json.RawMessage) (er
 	if !p.hookDesc.Authenticates && !p.hookDesc.Authorizes {
 		return errors.New("it neither authenticates nor authorizes")
 	}
-	if err := usable("config_schema", p.hookDesc.ConfigSchema); err != nil {
+	if err := fits(p.hookDesc.ConfigSchema, config); err != nil {
 		return err
 	}
 	answer, err := p.hook.Configure(ctx, &authhookv1.ConfigureRequest{Config: config})
@@ -175,23 +175,41 @@ func refused(why string) error {
 	return fmt.Errorf("it refuses its settings (give them with --config): %s", why)
 }
 
-// usable says whether a schema is one.
-func usable(what string, raw []byte) error {
+// compiled is a schema, or why it is none; nil = there is none.
+func compiled(what string, raw []byte) (*jsonschema.Schema, error) {
 	if len(raw) == 0 {
-		return nil
+		return nil, nil
 	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
-		return fmt.Errorf("%s is no JSON: %w", what, err)
+		return nil, fmt.Errorf("%s is no JSON: %w", what, err)
 	}
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.UseLoader(jsonschema.SchemeURLLoader{})
+	var s *jsonschema.Schema
 	if err = c.AddResource("plugin:schema", doc); err == nil {
-		_, err = c.Compile("plugin:schema")
+		s, err = c.Compile("plugin:schema")
 	}
 	if err != nil {
-		return fmt.Errorf("%s is no JSON Schema (2020-12) of its own: %w", what, err)
+		return nil, fmt.Errorf("%s is no JSON Schema (2020-12) of its own: %w", what, err)
+	}
+	return s, nil
+}
+
+// fits says whether settings are as the plugin's own schema has them: a gateway
+// starts none with others.
+func fits(schema, config []byte) error {
+	s, err := compiled("config_schema", schema)
+	if err != nil || s == nil {
+		return err
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(config))
+	if err != nil {
+		return fmt.Errorf("the settings are no JSON: %w", err)
+	}
+	if err := s.Validate(doc); err != nil {
+		return fmt.Errorf("the settings (give them with --config) are not as its own config_schema has them: %w", err)
 	}
 	return nil
 }
