@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -196,6 +197,54 @@ func TestAManifestThatWaitsHoldsUpNoAppend(t *testing.T) {
 	}
 	r.settle(w)
 	if n := r.count(`select count(*) from rouse.observers where kind = 'wake' and manifest_key = 'two'`); n != 1 || r.count(`select count(*) from rouse.observers where kind = 'wake'`) != 1 {
+		t.Error("the manifest is not carried out")
+	}
+}
+
+// impatient is a database that waits for no subscriber's row for long.
+type impatient struct{ *store.Store }
+
+func (d impatient) ObserveApply(ctx context.Context, moves []store.ObserverMove, wait bool) ([]string, error) {
+	if wait {
+		return nil, problem.New(problem.DatabaseTimeout, "The row is held.")
+	}
+	return d.Store.ObserveApply(ctx, moves, wait)
+}
+
+// A row that is held for good keeps nobody else from being told.
+func TestARowThatIsHeldForGoodDelaysNobody(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, u := range []string{"/chat/a", "/chat/busy", "/chat/free", "/chat/src", "/chat/held"} {
+		r.spawn(u, "")
+	}
+	if got, err := r.s.ObserveManifest(t.Context(), 1, "/chat/a"); err != nil || got != "ok" {
+		t.Fatal(got, err)
+	}
+	r.register(store.ObserverRequest{Subscriber: "/chat/busy", Source: "/chat/src"})
+	r.register(store.ObserverRequest{Subscriber: "/chat/free", Source: "/chat/src"})
+	r.write("chat/a/main", row("insert", "manifest", "one", `{"kind":"observe","entity_url":"/chat/held","wake":"runFinished"}`))
+	first, second := r.holding("chat/busy/main"), r.holding("chat/held/main")
+	w, err := New(Config{DB: impatient{r.s}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2*busyTries + 1 {
+		r.write("chat/src/main", runEnded)
+		if _, _, err := w.page(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(r.wakes("/chat/free")); n != i+1 {
+			t.Fatalf("%d wakes after %d rounds", n, i+1)
+		}
+	}
+	commit(t, first)
+	commit(t, second)
+	r.settle(w)
+	if n := len(r.wakes("/chat/busy")); n != 2*busyTries+1 {
+		t.Errorf("%d wakes once the row is free", n)
+	}
+	if n := r.count(`select count(*) from rouse.observers where manifest_key = 'one'`); n != 1 {
 		t.Error("the manifest is not carried out")
 	}
 }

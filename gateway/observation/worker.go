@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,7 +44,7 @@ const (
 	lookFirst = 2 * time.Millisecond
 	lookTries = 4
 	// A row that others hold is tried again from busyFirst to busyLast apart; one
-	// that was busy busyTries times is waited for.
+	// that was busy busyTries times is waited for, and then again after as many.
 	busyFirst = 2 * time.Millisecond
 	busyLast  = 250 * time.Millisecond
 	busyTries = 8
@@ -304,7 +305,9 @@ func (w *Worker) page(ctx context.Context) (n int, moved bool, err error) {
 		for _, o := range list {
 			var did bool
 			var failed error
-			if o.Kind == "manifest" {
+			if n := w.busy[o.ID]; o.Kind == "manifest" && n > 0 && n < busyTries {
+				w.busy[o.ID]++
+			} else if o.Kind == "manifest" {
 				did, failed = w.manifest(ctx, o)
 			} else {
 				var m store.ObserverMove
@@ -313,7 +316,9 @@ func (w *Worker) page(ctx context.Context) (n int, moved bool, err error) {
 				}
 			}
 			moved = moved || did
-			if failed != nil {
+			if problem.CodeOf(failed) == problem.DatabaseTimeout {
+				w.busy[o.ID] = 1 // waited for in vain, which is not to keep the others
+			} else if failed != nil {
 				if !hopeless(failed) {
 					return n, moved, failed
 				}
@@ -350,11 +355,16 @@ func (w *Worker) apply(ctx context.Context, moves []store.ObserverMove) (moved b
 			}
 		}
 		if alone >= 0 {
+			moves = slices.Concat(batch[:alone], batch[alone+1:], moves)
 			batch = batch[alone : alone+1]
 		}
 		outcomes, err := w.cfg.DB.ObserveApply(ctx, batch, alone >= 0)
 		if err != nil && hopeless(err) {
 			outcomes, err = w.applyAlone(ctx, batch)
+		}
+		if alone >= 0 && problem.CodeOf(err) == problem.DatabaseTimeout {
+			w.busy[batch[0].ID] = 0
+			outcomes, err = []string{"busy"}, nil
 		}
 		if err != nil {
 			return moved, err

@@ -10,12 +10,13 @@
 --   members  {ref, tags} of the memberships it observes, or absent
 --   send     {entity, message, at, manifest, producer} or absent
 -- What is absent is taken back. On behalf of the entity's creator: what that one
--- may not read is not observed, what it may not write is not linked.
+-- may not read is not observed, what it may not write is not linked. Waits for a
+-- source's row, a second at most.
 -- Outcomes: applied | gone | stale | busy.
 create or replace function rouse.manifest_apply(p_id bigint, p_from bigint, p_to bigint, p_effects jsonb) returns text
 language plpgsql
 set search_path = rouse, pg_temp
-set lock_timeout = '5s'
+set lock_timeout = '1s'
 set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
