@@ -188,8 +188,10 @@ func (c caller) Authenticate(r *http.Request, service int32) (streams.Caller, er
 	if err != nil {
 		return streams.Caller{}, err
 	}
-	if err := c.chain.Seen(r.Context(), service, p); err != nil {
-		return streams.Caller{}, err
+	if service != 0 {
+		if err := c.chain.Seen(r.Context(), service, p); err != nil {
+			return streams.Caller{}, err
+		}
 	}
 	return streams.Caller{Principal: p.URL(), System: p.Trusted()}, nil
 }

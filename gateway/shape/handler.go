@@ -184,11 +184,11 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return problem.New(problem.MethodNotAllowed, "Only GET, HEAD and POST are answered here.").WithHeader("Allow", "GET, HEAD, POST, OPTIONS")
 	}
-	service, tenant, err := h.service(r)
+	p, err := h.Auth.Authenticate(r)
 	if err != nil {
 		return err
 	}
-	p, err := h.Auth.Authenticate(r)
+	service, tenant, err := h.service(r)
 	if err != nil {
 		return err
 	}

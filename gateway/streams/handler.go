@@ -163,7 +163,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 				return err
 			}
 			if q.service, err = h.Services.ID(r.Context(), q.serviceName); err != nil {
-				return err
+				return h.noService(r, err)
 			}
 		}
 	}
@@ -190,6 +190,17 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	return h.method(&q)
+}
+
+// noService refuses a request whose service was not found. Which services there
+// are is not for those whom the gateway does not know.
+func (h *Handler) noService(r *http.Request, err error) error {
+	if h.RequireAuth && h.Auth != nil && h.claim(r) == nil {
+		if _, refused := h.Auth.Authenticate(r, 0); refused != nil {
+			return refused
+		}
+	}
+	return err
 }
 
 // method carries out an admitted request.

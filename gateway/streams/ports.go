@@ -46,7 +46,7 @@ type Caller struct {
 // Authorizer says who makes a request.
 type Authorizer interface {
 	// Authenticate fails with a coded error when credentials are missing or bad.
-	// The service is the one the request selects.
+	// The service is the one the request selects, zero if there is none of its name.
 	Authenticate(r *http.Request, service int32) (Caller, error)
 }
 

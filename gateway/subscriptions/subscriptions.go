@@ -248,6 +248,13 @@ func (h *Handler) read(q *request, segs []string) error {
 	}
 	var err error
 	if q.service, err = h.Services.ID(q.Context(), q.serviceName); err != nil {
+		// Which services there are is not for those whom the gateway does not know;
+		// whether a token is one of ours shows only in its service.
+		if _, refused := h.Auth.Authenticate(q.Request); refused != nil && auth.ClaimToken(q.Header) != "" {
+			return claims.ErrTurnToken
+		} else if refused != nil {
+			return refused
+		}
 		return err
 	}
 	if len(segs) == 0 {

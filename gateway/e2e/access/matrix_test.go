@@ -32,11 +32,12 @@ const (
 	stranger  column = "a third user's token of the file"
 	elsewhere column = "the wrong service"
 	nowhere   column = "a service that does not exist"
+	lost      column = "no credentials for a service that does not exist"
 	roleless  column = "a right user whom the policy does not know"
 	right     column = "right"
 )
 
-var columns = []column{nobody, byName, garbled, unknown, expired, another, posing, stranger, elsewhere, nowhere, roleless, right}
+var columns = []column{nobody, byName, garbled, unknown, expired, another, posing, stranger, elsewhere, nowhere, lost, roleless, right}
 
 // cell is what a column must answer.
 type cell struct {
@@ -67,13 +68,13 @@ func users(c cell) kind { return kind{another: c, posing: c, stranger: c} }
 
 // everybody is the same whoever asks.
 func everybody(c cell) kind {
-	return users(c).with(kind{nobody: c, byName: c, garbled: c, unknown: c, expired: c, elsewhere: c, roleless: c, nowhere: no(404, "SERVICE_NOT_FOUND")})
+	return users(c).with(kind{nobody: c, byName: c, garbled: c, unknown: c, expired: c, elsewhere: c, roleless: c, nowhere: no(404, "SERVICE_NOT_FOUND"), lost: no(401, "UNAUTHORIZED")})
 }
 
 var (
 	// guarded is what every operation answers those who show no credentials that
 	// count.
-	guarded = kind{nobody: no(401, "UNAUTHORIZED"), byName: no(401, "UNAUTHORIZED"), garbled: no(401, "UNAUTHENTICATED"), unknown: no(401, "UNAUTHENTICATED"),
+	guarded = kind{nobody: no(401, "UNAUTHORIZED"), lost: no(401, "UNAUTHORIZED"), byName: no(401, "UNAUTHORIZED"), garbled: no(401, "UNAUTHENTICATED"), unknown: no(401, "UNAUTHENTICATED"),
 		expired: no(401, "UNAUTHENTICATED"), nowhere: no(404, "SERVICE_NOT_FOUND"), roleless: no(403, "FORBIDDEN")}
 	// An operation on one thing.
 	ofEntity       = guarded.with(users(no(401, "UNAUTHORIZED"))).with(kind{elsewhere: no(404, "UNKNOWN_ENTITY_TYPE")})
@@ -92,14 +93,14 @@ var (
 	// beside their credentials counts, and is a user's.
 	ofSystem = guarded.with(users(no(403, "FORBIDDEN"))).with(kind{elsewhere: shows(200)})
 	// public asks nobody who he is.
-	public = everybody(shows(200)).with(kind{nowhere: shows(200)})
+	public = everybody(shows(200)).with(kind{nowhere: shows(200), lost: shows(200)})
 	// byToken is an operation for whoever shows the token of a lease. Expired is
 	// one whose claim is over, another's is a good one of something else.
-	byToken = kind{nobody: no(401, "UNAUTHORIZED"), garbled: no(401, "CLAIM_TOKEN_INVALID"), unknown: no(401, "CLAIM_TOKEN_INVALID"), expired: no(409, "EPOCH_STALE"),
+	byToken = kind{nobody: no(401, "UNAUTHORIZED"), lost: no(401, "UNAUTHORIZED"), garbled: no(401, "CLAIM_TOKEN_INVALID"), unknown: no(401, "CLAIM_TOKEN_INVALID"), expired: no(409, "EPOCH_STALE"),
 		another: no(401, "CLAIM_TOKEN_INVALID"), elsewhere: no(401, "CLAIM_TOKEN_INVALID"), nowhere: no(404, "SERVICE_NOT_FOUND")}
-	byTurn = kind{nobody: no(401, "TOKEN_INVALID"), garbled: no(401, "TOKEN_INVALID"), unknown: no(401, "TOKEN_INVALID"), expired: no(409, "FENCED"),
-		another: no(401, "TOKEN_INVALID"), elsewhere: no(404, "SUBSCRIPTION_NOT_FOUND"), nowhere: no(404, "SERVICE_NOT_FOUND")}
-	byWriteToken = kind{nobody: no(401, "UNAUTHORIZED"), garbled: no(401, "UNAUTHORIZED"), unknown: no(401, "UNAUTHORIZED"), expired: no(401, "UNAUTHORIZED"),
+	byTurn = kind{nobody: no(401, "TOKEN_INVALID"), lost: no(401, "UNAUTHORIZED"), garbled: no(401, "TOKEN_INVALID"), unknown: no(401, "TOKEN_INVALID"), expired: no(409, "FENCED"),
+		another: no(401, "TOKEN_INVALID"), elsewhere: no(404, "SUBSCRIPTION_NOT_FOUND"), nowhere: no(401, "TOKEN_INVALID")}
+	byWriteToken = kind{nobody: no(401, "UNAUTHORIZED"), lost: no(401, "UNAUTHORIZED"), garbled: no(401, "UNAUTHORIZED"), unknown: no(401, "UNAUTHORIZED"), expired: no(401, "UNAUTHORIZED"),
 		another: no(401, "UNAUTHORIZED"), elsewhere: no(404, "STREAM_NOT_FOUND"), nowhere: no(404, "SERVICE_NOT_FOUND")}
 )
 
@@ -213,6 +214,9 @@ func matrix(t *testing.T, policy bool) {
 		cells(r, a, func(_ column, c cell) bool { return c.refused() }, func(c column, want cell) {
 			for _, path := range op.mounts() {
 				w.check(t, op.method, path, a, c, want)
+				if op.method == http.MethodGet && c != right { // HEAD is refused likewise
+					w.check(t, http.MethodHead, path, a, c, want)
+				}
 			}
 		})
 		after := tables(t, pool, "")
@@ -349,7 +353,7 @@ func (w *world) check(t *testing.T, method, template string, a ask, c column, wa
 	switch c {
 	case elsewhere:
 		query.Set("service", "elsewhere")
-	case nowhere:
+	case nowhere, lost:
 		query.Set("service", "nowhere")
 	}
 	if len(query) > 0 {
