@@ -83,6 +83,9 @@ const (
 	// unsettledAge is when a subscription that nobody has finished is taken to
 	// be abandoned.
 	unsettledAge = 15 * time.Second
+	// tidyWait bounds what is done for one of these at a time: a stream may be
+	// locked for long, and others wait to be tidied.
+	tidyWait = 2 * time.Second
 )
 
 // SubscriptionPut registers or confirms a subscription and returns once every
@@ -136,6 +139,17 @@ func (s *Store) settle(ctx context.Context, service int32, id string) error {
 
 // withTarget adds its target to what is read of a subscription.
 const withTarget = `select g.*, case when g.type not in ('webhook', 'pull-wake') then rouse.subscription_target(g.consumer_id) end from `
+
+// settleFor is settle for a while; done says that it came to its end, else
+// whoever comes next goes on.
+func (s *Store) settleFor(ctx context.Context, wait time.Duration, service int32, id string) (done bool, err error) {
+	some, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	if err = s.settle(some, service, id); err != nil && some.Err() != nil {
+		return false, ctx.Err()
+	}
+	return err == nil, err
+}
 
 // SubscriptionGet reads a subscription with at most streams of what it watches,
 // the named ones first; [ErrNoRow] when there is none.
@@ -246,10 +260,13 @@ func (s *Store) SubscriptionTidy(ctx context.Context, limit int32) (more bool, e
 		left = append(left, k)
 		return nil
 	}, `select service_id, id from rouse.subscription_unsettled($1, 16)`, unsettledAge.Milliseconds())
+	more = len(left) == 16
 	for _, k := range left {
 		if err == nil {
-			err = s.settle(ctx, k.service, k.id)
+			var done bool
+			done, err = s.settleFor(ctx, tidyWait, k.service, k.id)
+			more = more && done
 		}
 	}
-	return len(left) == 16 && err == nil, err
+	return more && err == nil, err
 }

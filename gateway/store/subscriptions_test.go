@@ -168,4 +168,44 @@ func TestAnAbandonedSubscriptionIsFinished(t *testing.T) {
 	if more, err := st.SubscriptionTidy(t.Context(), 10); err != nil || more || linked() != 1 {
 		t.Fatal(more, err, linked())
 	}
+	// A stream that somebody holds for good is left for another time.
+	spec.ID = "held"
+	if tx, err = maker.Begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `select 1 from rouse.streams where path = 'a/1' for no key update`); err != nil {
+		t.Fatal(err)
+	}
+	held, leave := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer leave()
+	if got, err := st.SubscriptionPut(held, spec); err == nil {
+		t.Fatalf("it is %s while a stream is held", got)
+	}
+	if _, err := tx.Exec(t.Context(), `update rouse.subscriptions set changed_at = changed_at - interval '1 minute'`); err != nil {
+		t.Fatal(err)
+	}
+	// The row is committed, its stream locked again by the next transaction.
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if tx, err = maker.Begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `select 1 from rouse.streams where path = 'a/1' for no key update`); err != nil {
+		t.Fatal(err)
+	}
+	tidied, give := context.WithTimeout(t.Context(), 20*time.Second)
+	defer give()
+	if more, err := st.SubscriptionTidy(tidied, 10); err != nil || more {
+		t.Fatal(more, err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if more, err := st.SubscriptionTidy(t.Context(), 10); err != nil || more {
+		t.Fatal(more, err)
+	}
+	if b, err := st.SubscriptionGet(t.Context(), 1, "held", 10); err != nil || len(b.Streams) != 1 {
+		t.Fatal(b.Streams, err)
+	}
 }
