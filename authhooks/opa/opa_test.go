@@ -119,7 +119,7 @@ func TestAPolicyIsReplacedAsAWholeAndABrokenOneIsNot(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	put(t, dir, "p.rego", "package rouse\ndecision := true\n")
-	a := open(t, Options{Policy: dir, Recheck: 5 * time.Millisecond})
+	a := open(t, Options{Policy: dir, Recheck: 5 * time.Millisecond, Deadline: 10 * time.Second})
 	verdict := func() contract.Verdict {
 		r, err := a.Authorize(t.Context(), question("GET", "route", "/x", true))
 		if err != nil {

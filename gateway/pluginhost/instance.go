@@ -23,6 +23,8 @@ import (
 const (
 	// startTimeout is what a plugin gets until it is configured.
 	startTimeout = 5 * time.Second
+	// ownTimeout is the same for a built-in one.
+	ownTimeout = 30 * time.Second
 	// stopGrace is what it gets to end in an orderly way.
 	stopGrace = 2500 * time.Millisecond
 	// healthTimeout bounds one look at a plugin.

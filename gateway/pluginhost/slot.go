@@ -112,12 +112,14 @@ func (s *slot) launch(ctx context.Context, spec Spec) *child {
 
 // start starts one process.
 func (s *slot) start(ctx context.Context, spec Spec, img *image) (*instance, error) {
-	args := append([]string{s.name}, spec.Args...)
+	args, timeout := append([]string{s.name}, spec.Args...), s.deps.timeout
 	if spec.Builtin != "" {
+		// What is started is this program: if it is late, so is everything on this machine.
+		timeout = ownTimeout
 		args = append(append([]string(nil), s.deps.selfArgs...), spec.Builtin)
 	}
 	return start(ctx, launch{kind: s.kind, spec: spec, img: img, args: args, env: spec.environment(s.deps.hostEnv), dir: s.deps.dir,
-		starter: s.deps.starter, out: s.out, timeout: s.deps.timeout, versions: wire.Sets(nil, nil)})
+		starter: s.deps.starter, out: s.out, timeout: timeout, versions: wire.Sets(nil, nil)})
 }
 
 func (s *slot) image(spec Spec) (*image, error) {

@@ -58,7 +58,7 @@ func TestSuiteAgainstAGatewayThatAsksWhoItIs(t *testing.T) {
 func TestSuiteAgainstTwoGatewaysInTurn(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
-	front := &alternate{transport: &http.Transport{MaxIdleConnsPerHost: 256}}
+	front := &alternate{transport: &http.Transport{MaxIdleConnsPerHost: 256}, ready: make(chan struct{})}
 	t.Cleanup(front.transport.CloseIdleConnections)
 	base := newServer(t, front)
 	for range 2 {
@@ -69,17 +69,21 @@ func TestSuiteAgainstTwoGatewaysInTurn(t *testing.T) {
 		}
 		front.targets = append(front.targets, u)
 	}
+	close(front.ready)
 	suite(t, base)
 }
 
 // alternate is a proxy that sends each request to the next target.
 type alternate struct {
 	transport *http.Transport
-	targets   []*url.URL
-	n         atomic.Uint64
+	// ready is closed once the targets are there: the first may call before the last is.
+	ready   chan struct{}
+	targets []*url.URL
+	n       atomic.Uint64
 }
 
 func (a *alternate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	<-a.ready
 	proxy := httputil.ReverseProxy{
 		FlushInterval: -1,
 		Transport:     a.transport,

@@ -14,6 +14,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/config"
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 	"github.com/rouse-run/rouse/gateway/obs"
+	"github.com/rouse-run/rouse/gateway/pluginhost"
 	"github.com/rouse-run/rouse/gateway/server"
 	"github.com/rouse-run/rouse/plugins/sdk"
 )
@@ -90,16 +91,21 @@ func Start(t testing.TB, opts Options) *Instance {
 	if err := s.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		reasons := s.Health.NotReady()
+		for _, r := range s.Health.Degraded() {
+			if r.Code == pluginhost.CodeStarting {
+				reasons = append(reasons, r)
+			}
+		}
 		if len(reasons) == 0 {
 			return in
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the gateway is not ready after 20 s: %+v", reasons)
+			t.Fatalf("the gateway is not ready after a minute: %+v", reasons)
 		}
 		<-tick.C
 	}
