@@ -175,6 +175,9 @@ func TestAScheduledSendThatCannotBeSaysSo(t *testing.T) {
 	if _, err := r.s.EntitySignal(t.Context(), 1, "/chat/dead", kyle, "SIGKILL", "s", "", nil); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := r.s.EntitySignal(t.Context(), 1, "/chat/theirs", "/principal/user%3Aada", "SIGSTOP", "s", "", nil); err != nil {
+		t.Fatal(err)
+	}
 	for key, target := range map[string]string{"none": "/chat/none", "dead": "/chat/dead", "theirs": "/chat/theirs"} {
 		r.write("chat/a/main", row("insert", "manifest", key, fmt.Sprintf(`{"kind":"schedule","scheduleType":"future_send","fireAt":%q,"targetUrl":%q,"producerId":%q,"payload":null,"status":"pending","senderUrl":"/principal/user%%3Aada"}`,
 			time.Now().Add(-time.Second).Format(time.RFC3339), target, key)))
@@ -193,6 +196,9 @@ func TestAScheduledSendThatCannotBeSaysSo(t *testing.T) {
 	}
 	if n := len(r.rows("/chat/theirs", "inbox")); n != 0 {
 		t.Error("an entity sent what its creator may not send")
+	}
+	if n := r.count(`select count(*) from rouse.entities where url = '/chat/theirs' and status = 'paused'`); n != 1 {
+		t.Error("a message that may not be sent lets a paused entity go on")
 	}
 }
 

@@ -25,11 +25,14 @@ begin
     if not found then
         return 'stale';
     end if;
-    if p_resume and exists (select from entities e where e.url = t.entity_url and e.service_id = t.service_id and e.status = 'paused') then
-        perform entity_resume(t.service_id, t.entity_url);
-    end if;
     v_main := _entity_main(t.service_id, t.entity_url);
     v_owner := _entity_main(t.service_id, t.owner_url);
+    -- Only what will be sent, as far as that can be seen before the streams are locked.
+    if p_resume and exists (select from entities e where e.url = t.entity_url and e.service_id = t.service_id and e.status = 'paused')
+       and (t.trusted or exists (select from entity_allowed(t.service_id, t.principal, 'write', array[t.entity_url])))
+       and (t.owner_url is null or exists (select from streams s where s.id = v_owner and s.closed_at is null)) then
+        perform entity_resume(t.service_id, t.entity_url);
+    end if;
     perform 1 from streams s where s.id = any (array[v_main, v_owner]) order by s.id for no key update;
     perform 1 from scheduled_tasks x where x.id = p_id and x.due_at = p_due_at for update skip locked;
     if not found then
