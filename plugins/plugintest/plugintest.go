@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -55,6 +56,18 @@ type testCase struct {
 type kit struct {
 	opts Options
 	kind string // found out by the first start
+	dir  string // of the plugin's sockets, which one that is killed leaves behind
+}
+
+// socketDir makes a folder with a path that leaves room for a socket's name. It
+// is called as a gateway's is: if this process is killed, the next gateway
+// removes it.
+func socketDir() (string, error) {
+	base := os.TempDir()
+	if len(base) > 40 {
+		base = "/tmp"
+	}
+	return os.MkdirTemp(base, fmt.Sprintf("rouse-%d-p", os.Getpid()))
 }
 
 // Run puts a plugin through all cases that its kind has, and tells report of
@@ -66,7 +79,13 @@ func Run(ctx context.Context, opts Options, report func(Result)) bool {
 	if len(opts.Config) == 0 {
 		opts.Config = json.RawMessage(`{}`)
 	}
-	k := &kit{opts: opts}
+	dir, err := socketDir()
+	if err != nil {
+		report(Result{Name: "there is room for its sockets", Err: err})
+		return false
+	}
+	defer os.RemoveAll(dir)
+	k := &kit{opts: opts, dir: dir}
 	ok := true
 	all := func(cases []testCase) {
 		for _, c := range cases {

@@ -123,6 +123,26 @@ func (*careless) DeliverBatch(_ context.Context, q *transportv1.DeliverBatchRequ
 	return out, nil
 }
 
+// Plugins are killed by the kit, and what they leave then is its own to remove.
+func TestTheKitLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("/tmp", "kit")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if !plugintest.Run(t.Context(), plugintest.Options{Path: path, Env: []string{fixtureEnv + "=transport", "TMPDIR=" + dir}}, func(plugintest.Result) {}) {
+		t.Error("it does not conform")
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left: %v %v", left, err)
+	}
+}
+
 // The kit finds what is wrong, and only that.
 func TestTheKitFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()

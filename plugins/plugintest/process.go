@@ -64,7 +64,7 @@ func (t *tail) String() string {
 
 func (k *kit) command(ctx context.Context) *exec.Cmd {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), k.opts.Path, k.opts.Args...)
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, k.opts.Env...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), plugin.EnvUnixSocketDir + "=" + k.dir}, k.opts.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
 }
@@ -331,7 +331,7 @@ func endsWhenTold(ctx context.Context, k *kit) (string, error) {
 // endsWithParent starts the plugin as the child of a shell that is then killed.
 func endsWithParent(ctx context.Context, k *kit) (string, error) {
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", append([]string{"-c", `"$@" & echo $! >&2; wait`, "sh", k.opts.Path}, k.opts.Args...)...)
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, k.opts.Env...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), plugin.EnvUnixSocketDir + "=" + k.dir}, k.opts.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p, err := k.connect(cmd, wire.Sets(nil, nil))
 	if err != nil {
