@@ -19,10 +19,11 @@ func TestWhatATransportIsHanded(t *testing.T) {
 			"https://rouse.example/v1/stream/default/jobs"},
 		"a webhook subscription's": {"s_1", `{"type":"webhook","subscription_id":"jobs","mount":""}`, `{"type":"webhook","subscription_id":"jobs","mount":""}`,
 			"https://rouse.example/default/jobs"},
-		"an entity's":                          {"e_1", `{"type":"webhook","target":{"type":"exec"}}`, `{"type":"webhook","target":{"type":"exec"}}`, "https://rouse.example/default/w1"},
-		"a subscription's that cannot be read": {"s_1", `{"subscription_id":"jobs","target":{"type":7}}`, "", ""},
-		"a subscription's of another gateway":  {"s_1", `{"subscription_id":"jobs","target":{"type":"pigeon"}}`, "", ""},
-		"an entity's of nobody":                {"e_1", `{"target":{"type":"webhook"}}`, "", ""},
+		"an entity's":                           {"e_1", `{"type":"webhook","target":{"type":"exec"}}`, `{"type":"webhook","target":{"type":"exec"}}`, "https://rouse.example/default/w1"},
+		"an entity's with members of our names": {"e_1", `{"mount":7,"subscription_id":[],"type":"webhook"}`, `{"mount":7,"subscription_id":[],"type":"webhook"}`, "https://rouse.example/default/w1"},
+		"a subscription's that cannot be read":  {"s_1", `{"subscription_id":"jobs","target":{"type":7}}`, "", ""},
+		"a subscription's of another gateway":   {"s_1", `{"subscription_id":"jobs","target":{"type":"pigeon"}}`, "", ""},
+		"an entity's of nobody":                 {"e_1", `{"target":{"type":"webhook"}}`, "", ""},
 	} {
 		var handed, notification string
 		w := dueWake("w1", time.Minute)
