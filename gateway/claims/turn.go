@@ -42,6 +42,13 @@ type Turned struct {
 // subscription's wakes; why is not said.
 var ErrTurnToken = problem.New(problem.TokenInvalid, "The token is not valid for this subscription.")
 
+// Genuine says that a token was made with this service's keys, whatever for and
+// whether it still counts or not.
+func (s *Service) Genuine(token string) bool {
+	_, err := s.tokens.Verify(token)
+	return err == nil
+}
+
 // callbackClaim names the grant that a callback takes by itself, so that each
 // call of the same wake finds it.
 const callbackClaim = "callback"

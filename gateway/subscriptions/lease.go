@@ -89,11 +89,11 @@ func (h *Handler) turn(q *request, kind string, release bool) error {
 	s, err := h.Store.SubscriptionGet(q.Context(), q.service, q.id, 0)
 	switch {
 	case errors.Is(err, store.ErrNoRow):
-		return claims.ErrNoSubscription
+		return h.tell(q, claims.ErrNoSubscription)
 	case err != nil:
 		return err
 	case kind != "" && s.Type != kind:
-		return errNotPullWake
+		return h.tell(q, errNotPullWake)
 	}
 	t.Consumer, t.ConsumerID = s.ConsumerName, s.ConsumerID
 	got, err := h.Mutex.Turn(q.Context(), t)

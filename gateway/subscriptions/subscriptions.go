@@ -52,6 +52,7 @@ type Authenticator interface {
 // Mutex is the leases' side; *claims.Service is one.
 type Mutex interface {
 	Turn(ctx context.Context, t claims.Turn) (claims.Turned, error)
+	Genuine(token string) bool
 	Take(ctx context.Context, service int32, consumer, worker, attempt string) (claims.Taken, error)
 	Notify(service string, notification json.RawMessage, claimToken string) (json.RawMessage, error)
 }
@@ -248,14 +249,7 @@ func (h *Handler) read(q *request, segs []string) error {
 	}
 	var err error
 	if q.service, err = h.Services.ID(q.Context(), q.serviceName); err != nil {
-		// Which services there are is not for those whom the gateway does not know;
-		// whether a token is one of ours shows only in its service.
-		if _, refused := h.Auth.Authenticate(q.Request); refused != nil && auth.ClaimToken(q.Header) != "" {
-			return claims.ErrTurnToken
-		} else if refused != nil {
-			return refused
-		}
-		return err
+		return h.tell(q, err)
 	}
 	if len(segs) == 0 {
 		return nil
@@ -276,6 +270,23 @@ const (
 	maxID   = 256
 	maxPath = 1024
 )
+
+// tell is what somebody may know who asked about what is not there: strangers are
+// refused as they are where it is.
+func (h *Handler) tell(q *request, absent error) error {
+	token := auth.ClaimToken(q.Header)
+	if token != "" && h.Mutex.Genuine(token) {
+		return absent
+	}
+	switch _, refused := h.Auth.Authenticate(q.Request); {
+	case refused == nil:
+		return absent
+	case token != "":
+		return claims.ErrTurnToken
+	default:
+		return refused
+	}
+}
 
 // printable says that s is text that can be stored: 1 to limit bytes of UTF-8
 // without control characters.

@@ -99,7 +99,7 @@ var (
 	byToken = kind{nobody: no(401, "UNAUTHORIZED"), lost: no(401, "UNAUTHORIZED"), garbled: no(401, "CLAIM_TOKEN_INVALID"), unknown: no(401, "CLAIM_TOKEN_INVALID"), expired: no(409, "EPOCH_STALE"),
 		another: no(401, "CLAIM_TOKEN_INVALID"), elsewhere: no(401, "CLAIM_TOKEN_INVALID"), nowhere: no(404, "SERVICE_NOT_FOUND")}
 	byTurn = kind{nobody: no(401, "TOKEN_INVALID"), lost: no(401, "UNAUTHORIZED"), garbled: no(401, "TOKEN_INVALID"), unknown: no(401, "TOKEN_INVALID"), expired: no(409, "FENCED"),
-		another: no(401, "TOKEN_INVALID"), elsewhere: no(404, "SUBSCRIPTION_NOT_FOUND"), nowhere: no(401, "TOKEN_INVALID")}
+		another: no(401, "TOKEN_INVALID"), elsewhere: no(404, "SUBSCRIPTION_NOT_FOUND"), nowhere: no(404, "SERVICE_NOT_FOUND")}
 	byWriteToken = kind{nobody: no(401, "UNAUTHORIZED"), lost: no(401, "UNAUTHORIZED"), garbled: no(401, "UNAUTHORIZED"), unknown: no(401, "UNAUTHORIZED"), expired: no(401, "UNAUTHORIZED"),
 		another: no(401, "UNAUTHORIZED"), elsewhere: no(404, "STREAM_NOT_FOUND"), nowhere: no(404, "SERVICE_NOT_FOUND")}
 )

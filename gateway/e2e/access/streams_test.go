@@ -35,6 +35,14 @@ func subscriptionRows() []row {
 		{"claimSubscription", "", ofSubscription, shows(200), subscriptionAsk("claimSubscription", `{"worker":"w"}`)},
 		{"ackSubscription", "", byTurn, shows(200), turn("ackSubscription", `{}`)},
 		{"releaseSubscription", "", byTurn, shows(204), turn("releaseSubscription", `{}`)},
+		// One that is not there, or of another kind, looks no different to strangers.
+		{"ackSubscription", "what is not there", byTurn.with(kind{expired: no(404, "SUBSCRIPTION_NOT_FOUND"), another: no(404, "SUBSCRIPTION_NOT_FOUND")}), no(404, "SUBSCRIPTION_NOT_FOUND"), func(w *world) ask {
+			return ask{path: map[string]string{"id": "not-there"}, body: `{}`, tokens: &tokens{w.foreign.ClaimToken, w.foreign.ClaimToken, w.foreign.ClaimToken}}
+		}},
+		{"releaseSubscription", "a webhook's", byTurn.with(kind{expired: no(400, "INVALID_REQUEST"), another: no(400, "INVALID_REQUEST")}), no(400, "INVALID_REQUEST"), func(w *world) ask {
+			w.do("PUT", "/__ds/subscriptions/hook", fmt.Sprintf(`{"type":"webhook","pattern":"no-jobs/*","webhook":{"url":%q}}`, w.hook.URL))
+			return ask{path: map[string]string{"id": "hook"}, body: `{}`, tokens: &tokens{w.foreign.ClaimToken, w.foreign.ClaimToken, w.foreign.ClaimToken}}
+		}},
 		{"subscriptionCallback", "", byTurn, shows(200), func(w *world) ask {
 			id := owners + "-subscriptionCallback"
 			now, over := w.hooked(id)
