@@ -89,6 +89,29 @@ func TestEveryDeliveryIsAnsweredAndAPanicCostsOnlyItself(t *testing.T) {
 	}
 }
 
+// What waits for its receiver until its time is over answers before the gateway
+// gives the call up.
+func TestADeliveryEndsBeforeItsCall(t *testing.T) {
+	t.Parallel()
+	s := &transportServer{log: silent(), t: Transport{Deliver: func(ctx context.Context, _ contract.Delivery) contract.Result {
+		<-ctx.Done()
+		return contract.Result{Outcome: contract.Retry, Error: "the receiver did not answer in time"}
+	}}}
+	for _, limit := range []time.Duration{500 * time.Millisecond, 2 * time.Second} {
+		call, cancel := context.WithTimeout(t.Context(), limit)
+		got, err := s.DeliverBatch(call, &transportv1.DeliverBatchRequest{Deliveries: []*transportv1.Delivery{{WakeId: "w", Target: []byte(`{}`), Notification: []byte(`{}`)}}})
+		if over := call.Err(); over != nil || err != nil || got.Results[0].Error != "the receiver did not answer in time" {
+			t.Errorf("within %v: %v %v, the call is over: %v", limit, got, err, over)
+		}
+		cancel()
+	}
+	endless, cancel := within(t.Context())
+	defer cancel()
+	if _, ok := endless.Deadline(); ok {
+		t.Error("a call without an end has got one")
+	}
+}
+
 func TestWhatIsNotSaidIsAccepted(t *testing.T) {
 	t.Parallel()
 	s := &transportServer{log: silent()}

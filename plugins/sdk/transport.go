@@ -41,7 +41,8 @@ type Transport struct {
 	// ValidateTarget looks at what the schema cannot say. The error's text is shown
 	// to the caller, as the end of a sentence.
 	ValidateTarget func(ctx context.Context, target json.RawMessage) error
-	// Deliver sends one wake and answers before ctx ends. Several run at once.
+	// Deliver sends one wake and answers when ctx ends, at the latest; that is some
+	// moments before the gateway gives the call up. Several run at once.
 	Deliver func(ctx context.Context, d contract.Delivery) contract.Result
 	// Health says whether the transport can work now.
 	Health func(ctx context.Context) error
@@ -99,6 +100,8 @@ func (s *transportServer) deliver(ctx context.Context, d *transportv1.Delivery) 
 		out.Outcome, out.Error = transportv1.Outcome_OUTCOME_PERMANENT, "the target or the notification is not JSON"
 		return out
 	}
+	ctx, cancel := within(ctx)
+	defer cancel()
 	r := s.t.Deliver(ctx, contract.Delivery{WakeID: d.WakeId, Service: d.Service, Attempt: int(d.Attempt), Target: d.Target,
 		Notification: d.Notification, Signature: d.Signature})
 	out.Outcome = outcomes[r.Outcome]
@@ -146,6 +149,19 @@ func text(err error) string {
 	}
 	return "an error without a text"
 }
+
+// within leaves a tenth of the time, at most lastWord, for the answer's way to
+// the gateway: that a receiver did not answer in time is the transport's to say,
+// and no sign that the plugin hangs.
+func within(ctx context.Context) (context.Context, context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, end.Add(-min(time.Until(end)/10, lastWord)))
+}
+
+const lastWord = 250 * time.Millisecond
 
 // millis rounds up, so that nothing positive becomes "never".
 func millis(d time.Duration) int64 {
