@@ -244,6 +244,21 @@ func matrix(t *testing.T, policy bool) {
 			w.check(t, op.method, op.path, a, c, want)
 		})
 	})
+	t.Run("what is not described", func(t *testing.T) {
+		for _, path := range []string{"/livez", "/readyz", "/metrics", "/openapi.json", "/openapi-3.0.json"} {
+			if a := must(t, 200, w.client, "GET", w.url+path, ""); strings.Contains(a.body, owners) || strings.Contains(a.body, hidden) {
+				t.Errorf("%s shows what is somebody's", path)
+			}
+		}
+		for _, path := range []string{"/x", "/_x", "/_electric", "/_electric/x", "/_electric/shared-state", "/_electric/shared-state/x", "/__ds", "/__ds/x", "/v1", "/v1/stream", "/v1/stream/x", "/api/x",
+			"/.well-known/x", "/debug/pprof/", "/runners", "/worker-pools/x", "/principal/x", "/_cron/x", "/_entities/x", "/_electric%2Fentities", "/_electric/entities/", "//", "/_electric//entities"} {
+			for _, method := range []string{"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "QUERY"} {
+				if a := do(t, w.client, method, w.url+path, ""); a.status < 400 || a.status >= 500 || a.header.Get("Content-Type") != "application/problem+json" {
+					t.Errorf("%s %s without credentials: %d %s", method, path, a.status, a.body)
+				}
+			}
+		}
+	})
 }
 
 // operation is one of the description.
