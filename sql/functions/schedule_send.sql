@@ -20,6 +20,7 @@ declare
     v_owner   bigint;
     v_outcome text;
     v_tail    bigint;
+    v_paused  boolean;
 begin
     select * into t from scheduled_tasks x where x.id = p_id and x.due_at = p_due_at;
     if not found then
@@ -27,11 +28,10 @@ begin
     end if;
     v_main := _entity_main(t.service_id, t.entity_url);
     v_owner := _entity_main(t.service_id, t.owner_url);
-    -- Only what will be sent, as far as that can be seen before the streams are locked.
-    if p_resume and exists (select from entities e where e.url = t.entity_url and e.service_id = t.service_id and e.status = 'paused')
-       and (t.trusted or exists (select from entity_allowed(t.service_id, t.principal, 'write', array[t.entity_url])))
-       and (t.owner_url is null or exists (select from streams s where s.id = v_owner and s.closed_at is null)) then
-        perform entity_resume(t.service_id, t.entity_url);
+    -- Its mutex comes before the streams, and what wakes it behind them.
+    v_paused := p_resume and exists (select from entities e where e.url = t.entity_url and e.service_id = t.service_id and e.status = 'paused');
+    if v_paused then
+        perform 1 from consumers c where c.id = (select e.consumer_id from entities e where e.url = t.entity_url and e.service_id = t.service_id) for update;
     end if;
     perform 1 from streams s where s.id = any (array[v_main, v_owner]) order by s.id for no key update;
     perform 1 from scheduled_tasks x where x.id = p_id and x.due_at = p_due_at for update skip locked;
@@ -62,6 +62,9 @@ begin
     if v_owner is not null then
         perform _stream_push(v_owner, case v_outcome when 'sent' then p_sent when 'not_found' then p_failed[1]
             when 'not_running' then p_failed[2] else p_failed[3] end, false);
+    end if;
+    if v_paused and v_outcome = 'sent' then
+        perform entity_resume(t.service_id, t.entity_url);
     end if;
     return v_outcome;
 end
