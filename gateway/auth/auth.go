@@ -80,6 +80,8 @@ type Chain struct {
 type seenKey struct {
 	service int32
 	id      string
+	// provider is the hook's: who comes by two of them is not written anew each time.
+	provider string
 }
 
 // maxSeen bounds the memory of people seen; beyond it the memory starts anew.
@@ -209,7 +211,11 @@ func (c *Chain) authenticate(r *http.Request) (Principal, error) {
 	case p.IsZero() && c.cfg.Insecure:
 		acts = named
 	case p.IsZero():
-		return Principal{}, problem.New(problem.Unauthorized, "Credentials are missing. Send Authorization: Bearer with a token of this server.").
+		what := "Credentials are missing."
+		if r.Header.Get("Authorization") != "" {
+			what = "Nobody is known by these credentials."
+		}
+		return Principal{}, problem.New(problem.Unauthorized, what+" Send Authorization: Bearer with a token of this server.").
 			WithHeader("WWW-Authenticate", "Bearer")
 	case p.Trusted() && !named.IsZero():
 		acts = named
@@ -244,7 +250,7 @@ func (c *Chain) Seen(ctx context.Context, service int32, p Principal) error {
 	if p.Kind != User || c.cfg.Users == nil {
 		return nil
 	}
-	key, mark := seenKey{service, p.ID}, profileMark(p.Profile)
+	key, mark := seenKey{service, p.ID, p.Profile["auth_provider"]}, profileMark(p.Profile)
 	c.mu.Lock()
 	last, ok := c.seen[key]
 	c.mu.Unlock()

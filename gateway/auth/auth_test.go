@@ -237,4 +237,14 @@ func TestPeopleAreWrittenOnFirstSight(t *testing.T) {
 	if len(u.calls) != 5 {
 		t.Fatal("a failed write was not tried again")
 	}
+	for range 3 { // a token in one's scripts, a JWT in the browser
+		for _, provider := range []string{"devtoken", "jwt"} {
+			if err := c.Seen(t.Context(), 1, Principal{Kind: User, ID: "ada", Profile: map[string]string{"auth_provider": provider}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(u.calls) != 7 {
+		t.Fatalf("who comes by two hooks was written %d times", len(u.calls)-5)
+	}
 }
