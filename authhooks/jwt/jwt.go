@@ -183,7 +183,7 @@ type head struct {
 // Authenticate implements contract.AuthHook. An error means that the provider's
 // keys cannot be had.
 func (h *Hook) Authenticate(ctx context.Context, r contract.Request) (contract.Decision, error) {
-	deny := contract.Decision{Verdict: contract.Deny}
+	deny := func(why string) contract.Decision { return contract.Decision{Verdict: contract.Deny, Why: why} }
 	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !ok || !strings.EqualFold(scheme, "Bearer") {
 		return contract.Decision{}, nil
@@ -195,35 +195,50 @@ func (h *Hook) Authenticate(ctx context.Context, r contract.Request) (contract.D
 	}
 	alg, allowed := h.algs[first.Alg]
 	if !allowed || len(token) > maxToken || first.Crit != nil || first.B64 != nil {
-		return deny, nil
+		return deny("its algorithm is not accepted, it is too long or it asks for extensions"), nil
 	}
 	candidates, err := h.keys.find(ctx, first.Kid, alg)
 	if err != nil || len(candidates) == 0 {
-		return deny, err
+		return deny("the issuer has no key of this kid and algorithm"), err
 	}
 	t, err := jwx.Parse([]byte(token), jwx.WithKeyProvider(provider{alg, candidates}), jwx.WithIssuer(h.o.Issuer),
 		jwx.WithRequiredClaim("exp"), jwx.WithAcceptableSkew(h.o.Skew), jwx.WithClock(jwx.ClockFunc(h.o.Now)))
 	if err != nil {
-		return deny, nil
+		return deny(refusal(err)), nil
 	}
 	aud, _ := t.Audience()
 	if !slices.ContainsFunc(aud, func(a string) bool { return slices.Contains(h.o.Audiences, a) }) {
-		return deny, nil
+		return deny("its aud has none of the audiences"), nil
 	}
 	for name, want := range h.o.Require {
 		if !has(t, name, want) {
-			return deny, nil
+			return deny("its " + name + " is not what is required"), nil
 		}
 	}
 	p, ok := h.principal(t)
 	if !ok {
-		return deny, nil
+		return deny("its " + h.o.Claim + " is no principal's id"), nil
 	}
 	left := h.o.CacheFor
 	if exp, ok := t.Expiration(); ok {
 		left = min(left, exp.Add(h.o.Skew).Sub(h.o.Now()))
 	}
 	return contract.Decision{Verdict: contract.Allow, Principal: p, CacheFor: left}, nil
+}
+
+// refusal says without a value of the token why it was not verified.
+func refusal(err error) string {
+	switch {
+	case errors.Is(err, jwx.TokenExpiredError()):
+		return "it has expired"
+	case errors.Is(err, jwx.TokenNotYetValidError()):
+		return "it is not valid yet"
+	case errors.Is(err, jwx.InvalidIssuedAtError()):
+		return "it was issued in the future"
+	case errors.Is(err, jwx.MissingRequiredClaimError()):
+		return "it has no exp"
+	}
+	return "its signature or form is not valid"
 }
 
 // peek reads what routes a token, before anything of it is believed. It fails

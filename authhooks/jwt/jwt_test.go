@@ -223,7 +223,27 @@ func TestWhichTokensAreAccepted(t *testing.T) {
 	} {
 		if d, err := ask(t, h, tc.token); err != nil || d.Verdict != tc.want {
 			t.Errorf("%s: %v %v, want %v", name, d.Verdict, err, tc.want)
+		} else if (d.Why != "") != (tc.want == contract.Deny) {
+			t.Errorf("%s: it says %q", name, d.Why)
 		}
+	}
+	for claim, tc := range map[string]struct {
+		value any
+		why   string
+	}{
+		"exp":    {now.Add(-time.Minute).Unix(), "it has expired"},
+		"nbf":    {now.Add(2 * time.Minute).Unix(), "it is not valid yet"},
+		"iat":    {now.Add(2 * time.Minute).Unix(), "it was issued in the future"},
+		"aud":    {"other", "its aud has none of the audiences"},
+		"tenant": {"two", "its tenant is not what is required"},
+		"sub":    {"a/b", "its sub is no principal's id"},
+	} {
+		if d, err := ask(t, h, sign(t, with(claim, tc.value), jwa.RS256(), rs)); err != nil || d.Why != tc.why {
+			t.Errorf("%s: it says %q, %v", claim, d.Why, err)
+		}
+	}
+	if d, err := ask(t, h, sign(t, with("exp", nil), jwa.RS256(), rs)); err != nil || d.Why != "it has no exp" {
+		t.Errorf("no exp: it says %q, %v", d.Why, err)
 	}
 	for name, head := range map[string]string{"crit": `{"alg":"RS256","kid":"rs","crit":["x"],"x":1}`, "b64": `{"alg":"RS256","kid":"rs","b64":false}`} {
 		if d, err := ask(t, h, b64(head)+"."+parts[1]+"."+parts[2]); err != nil || d.Verdict != contract.Deny {

@@ -1,8 +1,10 @@
 package auth
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -116,6 +118,30 @@ func TestAHookThatFailsRefuses(t *testing.T) {
 		c := New(Config{Insecure: true, Hooks: []contract.AuthHook{hook}, Timeout: 20 * time.Millisecond})
 		if _, err := c.Authenticate(request()); problem.CodeOf(err) != problem.AuthUnavailable {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+type refusing struct{ hookFunc }
+
+func (refusing) Authenticate(context.Context, contract.Request) (contract.Decision, error) {
+	return contract.Decision{Verdict: contract.Deny, Why: "it has expired"}, nil
+}
+
+// Why credentials are refused is for the operator's log; the caller, who may be
+// guessing, is not told. One who is known by none is not told that they are missing.
+func TestWhyCredentialsAreRefusedIsForTheLog(t *testing.T) {
+	t.Parallel()
+	var said bytes.Buffer
+	c := New(Config{Hooks: []contract.AuthHook{refusing{}}, Log: slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	_, err := c.Authenticate(request("Authorization", "Bearer x"))
+	if problem.CodeOf(err) != problem.Unauthenticated || strings.Contains(err.Error(), "expired") || !strings.Contains(said.String(), `why="it has expired"`) {
+		t.Errorf("%v, logged %s", err, said.String())
+	}
+	for credentials, want := range map[string]string{"": "Credentials are missing.", "Basic x": "Nobody is known by these credentials."} {
+		_, err := New(Config{Hooks: []contract.AuthHook{tokens}}).Authenticate(request("Authorization", credentials))
+		if problem.CodeOf(err) != problem.Unauthorized || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", credentials, err)
 		}
 	}
 }

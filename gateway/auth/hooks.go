@@ -41,6 +41,7 @@ func (c *Chain) ask(r *http.Request) (Principal, error) {
 		}
 		switch got.verdict {
 		case contract.Deny:
+			c.cfg.Log.DebugContext(r.Context(), "credentials refused", "hook", a.hook.Name(), "why", got.why)
 			return Principal{}, problem.New(problem.Unauthenticated, "The credentials are not valid. Get a new token.").
 				WithHeader("WWW-Authenticate", `Bearer error="invalid_token"`)
 		case contract.Allow:
@@ -58,6 +59,7 @@ type digest [sha256.Size]byte
 type answer struct {
 	p       Principal
 	verdict contract.Verdict
+	why     string    // of a refusal, for the log
 	until   time.Time // not to be used from then on
 }
 
@@ -211,7 +213,7 @@ func (a *asker) put(ctx context.Context, h http.Header, cert []byte, key *digest
 	if err != nil {
 		return answer{}, err
 	}
-	out := answer{verdict: got.Verdict}
+	out := answer{verdict: got.Verdict, why: got.Why}
 	switch got.Verdict {
 	case contract.NoOpinion, contract.Deny:
 	case contract.Allow:

@@ -122,15 +122,45 @@ func checkFiles(ctx context.Context, c config.Config) error {
 		}
 		return failf(ExitUsage, "the key ring cannot be read: %w", err)
 	}
-	if c.PluginsFile != "" {
-		if _, err := pluginhost.Load(c.PluginsFile); err != nil {
-			return failf(ExitUsage, "plugins_file (ROUSE_PLUGINS_FILE): %w", err)
-		}
-	}
 	return checkAuth(ctx, c)
 }
 
+// checkPlugged looks whether the plugins file has the auth hooks that are named.
+func checkPlugged(a config.Auth, plugins pluginhost.Set) error {
+	missing := func(place string, i int, name string) error {
+		if _, there := plugins.AuthHooks[name]; name == "" || there {
+			return nil
+		}
+		if _, transport := plugins.Transports[name]; transport {
+			return failf(ExitUsage, "auth (ROUSE_AUTH): %s[%d].plugin: %s is a transport in the plugins file, and must stand under authhooks", place, i, name)
+		}
+		return failf(ExitUsage, "auth (ROUSE_AUTH): %s[%d].plugin: the plugins file (ROUSE_PLUGINS_FILE) has no auth hook %s", place, i, name)
+	}
+	for i, h := range a.Hooks {
+		if err := missing("hooks", i, h.Plugin); err != nil {
+			return err
+		}
+	}
+	for i, h := range a.Authorizers {
+		if err := missing("authorizers", i, h.Plugin); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkAuth looks at who may call, and at the plugins that may be asked.
 func checkAuth(ctx context.Context, c config.Config) error {
+	var plugins pluginhost.Set
+	var err error
+	if c.PluginsFile != "" {
+		if plugins, err = pluginhost.Load(c.PluginsFile); err != nil {
+			return failf(ExitUsage, "plugins_file (ROUSE_PLUGINS_FILE): %w", err)
+		}
+	}
+	if err := checkPlugged(c.Auth, plugins); err != nil {
+		return err
+	}
 	if c.TokensFile != "" {
 		if _, err := devtoken.Open(c.TokensFile, devtoken.Options{}); err != nil {
 			return failf(ExitUsage, "the tokens file (ROUSE_TOKENS_FILE) %s: %w", c.TokensFile, err)

@@ -55,6 +55,9 @@ type Decision struct {
 	// from when the hook was asked. Zero: not at all. The gateway has a limit of
 	// its own.
 	CacheFor time.Duration
+	// Why says for the log, and to no caller, what is wrong with credentials that
+	// are denied. It holds nothing of them.
+	Why string
 }
 
 // AuthHook turns a request into a principal.

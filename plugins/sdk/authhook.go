@@ -67,6 +67,9 @@ func (s *authHookServer) Authenticate(ctx context.Context, q *authhookv1.Authent
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, text(err))
 	}
+	if d.Why != "" {
+		s.log.DebugContext(ctx, "credentials refused", "why", d.Why)
+	}
 	out = &authhookv1.AuthenticateResponse{Verdict: verdict(d.Verdict), CacheForMs: max(d.CacheFor, 0).Milliseconds()}
 	if d.Verdict == contract.Allow {
 		out.Principal = &authhookv1.Principal{Kind: d.Principal.Kind, Id: d.Principal.ID, Profile: d.Principal.Profile, Attributes: d.Principal.Attributes}
