@@ -151,8 +151,8 @@ func readParams(q url.Values, name string) (map[int]string, error) {
 		if !ok {
 			continue
 		}
-		i, err := strconv.Atoi(strings.TrimSuffix(n, "]"))
-		if err != nil || !strings.HasSuffix(n, "]") || i < 1 {
+		i, ok := number(strings.TrimSuffix(n, "]"))
+		if !ok || !strings.HasSuffix(n, "]") {
 			return nil, bad(name, "parameters are numbered from 1")
 		}
 		if out[i], err = one(q, key); err != nil {
@@ -163,6 +163,13 @@ func readParams(q url.Values, name string) (map[int]string, error) {
 		return nil, bad(name, "there are too many parameters")
 	}
 	return out, nil
+}
+
+// number reads a parameter's number. There is one way to write it, so that none is
+// given twice in one place: which one counted would be chance.
+func number(s string) (n int, ok bool) {
+	n, err := strconv.Atoi(s)
+	return n, err == nil && n >= 1 && strconv.Itoa(n) == s
 }
 
 func paramsFromJSON(raw []byte, out map[int]string) error {
@@ -182,8 +189,8 @@ func paramsFromJSON(raw []byte, out map[int]string) error {
 		return err
 	}
 	for key, v := range byNumber {
-		i, err := strconv.Atoi(key)
-		if err != nil || i < 1 {
+		i, ok := number(key)
+		if !ok {
 			return strconv.ErrSyntax
 		}
 		switch v := v.(type) {
