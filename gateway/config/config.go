@@ -168,7 +168,7 @@ func parse(raw []byte, c *Config) error {
 			// Its lines quote what they could not read, which may be a secret: keep the place only.
 			places := make([]string, len(typeErr.Errors))
 			for i, line := range typeErr.Errors {
-				places[i] = unknownName.ReplaceAllString(withoutQuotes(line), "there is no setting $1 here")
+				places[i] = InWords(unknownName.ReplaceAllString(withoutQuotes(line), "there is no setting $1 here"))
 			}
 			return errors.New(strings.Join(places, "; "))
 		}

@@ -201,3 +201,21 @@ func TestWithoutCredentialsOnlyThisMachine(t *testing.T) {
 		}
 	}
 }
+
+func TestAValueOfAnotherTypeIsToldInWords(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"pool_size: secret":                      "line 1: a number must stand here",
+		"lease_ttl: 7":                           "line 1: a time with its unit, such as 30s, must stand here",
+		"auth: {hooks: [mtls]}":                  "line 1: named members must stand here",
+		"auth: {hooks: [{jwt: {audiences: s}}]}": "line 1: a list must stand here",
+		"auth: {deny_by_default: secret}":        "line 1: true or false must stand here",
+		"auth: {hooks: [{jwt: {issuer: [s]}}]}":  "line 1: a text must stand here",
+		"auth: {hooks: [{http: {secret: [s]}}]}": "line 1: a text must stand here",
+	} {
+		_, err := Load(Default(), Sources{File: write(t, "d.yaml", text+"\n"), Environ: none})
+		if err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}

@@ -101,26 +101,6 @@ func Parse(raw []byte) (Set, error) {
 // unknownName is how the parser says that a name is none of an entry's, by a Go type.
 var unknownName = regexp.MustCompile(`field (\S+) not found in type \S+`)
 
-// wrongType is how the parser says that a value is of another type than a member's.
-var wrongType = regexp.MustCompile(`cannot unmarshal !!\w+ (?:… )?into (.+)$`)
-
-// wants says in the words of a plugins file what a Go type is.
-func wants(goType string) string {
-	switch goType {
-	case "time.Duration":
-		return "a time with its unit must stand here, such as 30s"
-	case "[]string":
-		return "a list must stand here"
-	case "string":
-		return "a text must stand here"
-	case "bool":
-		return "true or false must stand here"
-	case "uint64":
-		return "a number must stand here"
-	}
-	return "members with names must stand here"
-}
-
 // unquoted says where a file is wrong and not what stands there.
 func unquoted(err error) string {
 	t, ok := errors.AsType[*yaml.TypeError](err)
@@ -134,11 +114,7 @@ func unquoted(err error) string {
 		if _, after, ok := strings.Cut(rest, "`"); found && ok {
 			l = before + "…" + after
 		}
-		l = unknownName.ReplaceAllString(l, "there is no member $1 here")
-		if m := wrongType.FindStringSubmatchIndex(l); m != nil {
-			l = l[:m[0]] + wants(l[m[2]:m[3]]) + l[m[1]:]
-		}
-		lines[i] = l
+		lines[i] = config.InWords(unknownName.ReplaceAllString(l, "there is no member $1 here"))
 	}
 	return strings.Join(lines, "; ")
 }

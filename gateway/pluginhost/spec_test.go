@@ -17,10 +17,10 @@ func TestAnUnknownMemberIsNamed(t *testing.T) {
 func TestAValueOfAnotherTypeIsToldInWordsAndNotQuoted(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"timeout: 5":         "line 3: a time with its unit must stand here, such as 30s",
+		"timeout: 5":         "line 3: a time with its unit, such as 30s, must stand here",
 		"args: secret":       "line 3: a list must stand here",
-		"env: [A=secret]":    "line 3: members with names must stand here",
-		"config: secret":     "line 3: members with names must stand here",
+		"env: [A=secret]":    "line 3: named members must stand here",
+		"config: secret":     "line 3: named members must stand here",
 		"in_process: secret": "line 3: true or false must stand here",
 		"files: secret":      "line 3: a number must stand here",
 		"path: [secret]":     "line 3: a text must stand here",
