@@ -349,6 +349,12 @@ CREATE FUNCTION rouse._glob_parse(p_pattern text, OUT pattern text, OUT regex te
 
 COMMENT ON FUNCTION rouse._glob_parse(p_pattern text, OUT pattern text, OUT regex text, OUT prefix text) IS 'What a subscription''s pattern means.';
 
+CREATE FUNCTION rouse._glob_sees(p_path text) RETURNS boolean
+    LANGUAGE … IMMUTABLE STRICT PARALLEL SAFE
+    AS …;
+
+COMMENT ON FUNCTION rouse._glob_sees(p_path text) IS 'Whether a path is one that patterns match.';
+
 CREATE FUNCTION rouse._grant_add(p_service_id integer, p_url text, p_by text, p_now timestamp with time zone, p_grants jsonb) RETURNS bigint
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -532,6 +538,13 @@ CREATE FUNCTION rouse._stream_delete(p_service integer, p_path text, p_internal 
 
 COMMENT ON FUNCTION rouse._stream_delete(p_service integer, p_path text, p_internal boolean, p_now timestamp with time zone) IS 'stream_delete with a chosen time, for tests.';
 
+CREATE FUNCTION rouse._stream_ended(p_streams bigint[]) RETURNS void
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._stream_ended(p_streams bigint[]) IS 'Marks the observers of streams that were closed.';
+
 CREATE FUNCTION rouse._stream_head(p_service integer, p_path text, p_now timestamp with time zone) RETURNS TABLE(outcome text, stream_id bigint, kind text, owner text, content_type text, tail bigint, closed boolean, ttl_seconds bigint, expires_at timestamp with time zone)
     LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
@@ -631,13 +644,15 @@ CREATE TABLE rouse.subscriptions (
     scan_done boolean DEFAULT false NOT NULL,
     changed_at timestamp with time zone NOT NULL,
     created_at timestamp with time zone NOT NULL,
+    target jsonb,
     CONSTRAINT subscriptions_status_check CHECK ((status = ANY (ARRAY['active'::text, 'failed'::text]))),
-    CONSTRAINT subscriptions_target_check CHECK ((
+    CONSTRAINT subscriptions_target_check CHECK (
 CASE type
-    WHEN 'webhook'::text THEN webhook_url
-    ELSE wake_stream
-END IS NOT NULL)),
-    CONSTRAINT subscriptions_type_check CHECK ((type = ANY (ARRAY['webhook'::text, 'pull-wake'::text])))
+    WHEN 'webhook'::text THEN (webhook_url IS NOT NULL)
+    WHEN 'pull-wake'::text THEN (wake_stream IS NOT NULL)
+    ELSE COALESCE(((target ->> 'type'::text) = type), false)
+END),
+    CONSTRAINT subscriptions_type_check CHECK (((type <> ''::text) AND ((type = ANY (ARRAY['webhook'::text, 'pull-wake'::text])) = (target IS NULL))))
 )
 WITH (fillfactor='70');
 
@@ -652,6 +667,8 @@ COMMENT ON COLUMN rouse.subscriptions.status IS 'failed while the receiver''s la
 COMMENT ON COLUMN rouse.subscriptions.changes IS 'Counts changes of what it watches; settled says up to which of them the streams that existed are linked.';
 
 COMMENT ON COLUMN rouse.subscriptions.scanned IS 'Path up to which the streams that existed have been looked at for the pattern.';
+
+COMMENT ON COLUMN rouse.subscriptions.target IS 'Of a subscription whose type is neither webhook nor pull-wake: what the transport of that type is handed, its type included.';
 
 CREATE FUNCTION rouse._subscription_link(p_sub rouse.subscriptions, p_streams bigint[], p_link_type text) RETURNS bigint[]
     LANGUAGE …
@@ -1149,6 +1166,7 @@ CREATE VIEW rouse.entity_display AS
             WHEN (p.pending AND (r.id IS NOT NULL) AND (NOT l.online)) THEN 'waiting_for_runner'::text
             WHEN (p.pending AND (r.id IS NOT NULL)) THEN 'runner_syncing'::text
             WHEN (p.pending AND (t.target_type IS NULL)) THEN 'no_target'::text
+            WHEN (p.pending AND f.failed) THEN 'delivery_failed'::text
             WHEN p.pending THEN 'delivering'::text
             WHEN (d.last_error IS NOT NULL) THEN 'failed'::text
             ELSE 'waiting_for_input'::text
@@ -1164,11 +1182,12 @@ CREATE VIEW rouse.entity_display AS
             WHEN (p.pending AND (r.id IS NOT NULL) AND (NOT l.online)) THEN 'Waiting for runner...'::text
             WHEN (p.pending AND (r.id IS NOT NULL)) THEN 'Runner syncing pending work...'::text
             WHEN (p.pending AND (t.target_type IS NULL)) THEN 'Waiting for a dispatch target'::text
+            WHEN (p.pending AND f.failed) THEN 'Delivery failed — check its wakes'::text
             WHEN p.pending THEN 'Delivering pending work...'::text
             WHEN (d.last_error IS NOT NULL) THEN 'Run failed — check logs'::text
             ELSE 'Waiting for input'::text
         END AS display
-   FROM ((((((rouse.entities e
+   FROM (((((((rouse.entities e
      LEFT JOIN rouse.entity_dispatch_state d ON (((d.service_id = e.service_id) AND (d.entity_url = e.url))))
      CROSS JOIN LATERAL ( SELECT (((e.dispatch_policy -> 'targets'::text) -> 0) ->> 'type'::text) AS target_type) t)
      LEFT JOIN rouse.runners r ON (((r.service_id = e.service_id) AND (r.id = COALESCE(d.active_runner_id, (((e.dispatch_policy -> 'targets'::text) -> 0) ->> 'runnerId'::text))))))
@@ -1177,7 +1196,10 @@ CREATE VIEW rouse.entity_display AS
      CROSS JOIN LATERAL ( SELECT ((d.outstanding_wake_id IS NOT NULL) OR (EXISTS ( SELECT
                    FROM (rouse.consumer_streams cs
                      JOIN rouse.streams s ON ((s.id = cs.stream_id)))
-                  WHERE ((cs.consumer_id = e.consumer_id) AND (s.actionable > cs.acked) AND (s.path IS NOT NULL))))) AS pending) p);
+                  WHERE ((cs.consumer_id = e.consumer_id) AND (s.actionable > cs.acked) AND (s.path IS NOT NULL))))) AS pending) p)
+     CROSS JOIN LATERAL ( SELECT (EXISTS ( SELECT
+                   FROM rouse.wake_notifications n
+                  WHERE ((n.wake_id = d.outstanding_wake_id) AND ((n.delivery_status)::text = 'failed'::text)))) AS failed) f);
 
 COMMENT ON VIEW rouse.entity_display IS 'The one line a UI shows for an entity, with the facts it is made of.';
 
@@ -1493,7 +1515,7 @@ COMMENT ON FUNCTION rouse.grant_type_put(p_service_id integer, p_name text, p_pr
 CREATE FUNCTION rouse.manifest_apply(p_id bigint, p_from bigint, p_to bigint, p_effects jsonb) RETURNS text
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
-    SET lock_timeout TO '5s'
+    SET lock_timeout TO '1s'
     SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
@@ -1544,17 +1566,6 @@ CREATE FUNCTION rouse.observation_next() RETURNS bigint
 
 COMMENT ON FUNCTION rouse.observation_next() IS 'Milliseconds until the next due time of observation.';
 
-CREATE FUNCTION rouse.observe_apply(p_ids bigint[], p_from bigint[], p_to bigint[], p_states text[], p_due_ms integer[], p_over boolean[], p_rows text[], p_of integer[], p_wait boolean) RETURNS TABLE(id bigint, outcome text)
-    LANGUAGE …
-    SET search_path TO 'rouse', 'pg_temp'
-    SET lock_timeout TO '5s'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    AS …;
-
-COMMENT ON FUNCTION rouse.observe_apply(p_ids bigint[], p_from bigint[], p_to bigint[], p_states text[], p_due_ms integer[], p_over boolean[], p_rows text[], p_of integer[], p_wait boolean) IS 'Moves cursors and appends the wakes found, in one transaction.';
-
 CREATE FUNCTION rouse.observe_attach(p_after bigint, p_limit integer) RETURNS TABLE(last_id bigint, waiting integer)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -1595,6 +1606,17 @@ CREATE FUNCTION rouse.observe_may(p_service_id integer, p_principal text, p_trus
     AS …;
 
 COMMENT ON FUNCTION rouse.observe_may(p_service_id integer, p_principal text, p_trusted boolean, p_subscriber text, p_source text, p_checked boolean) IS 'Whether a caller may have an entity woken by a source.';
+
+CREATE FUNCTION rouse.observe_move(p_ids bigint[], p_from bigint[], p_was text[], p_due boolean[], p_to bigint[], p_states text[], p_due_ms integer[], p_over boolean[], p_rows text[], p_of integer[], p_wait boolean) RETURNS TABLE(id bigint, outcome text)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.observe_move(p_ids bigint[], p_from bigint[], p_was text[], p_due boolean[], p_to bigint[], p_states text[], p_due_ms integer[], p_over boolean[], p_rows text[], p_of integer[], p_wait boolean) IS 'Moves cursors and appends the wakes found, in one transaction.';
 
 CREATE FUNCTION rouse.observe_register(p_service_id integer, p_principal text, p_trusted boolean, p_subscriber text, p_source text, p_condition text, p_debounce_ms integer, p_timeout_ms integer, p_include_response boolean, p_manifest_key text, p_expression text DEFAULT NULL::text, p_timezone text DEFAULT NULL::text, p_checked boolean DEFAULT false) RETURNS text
     LANGUAGE …
@@ -1922,12 +1944,20 @@ CREATE FUNCTION rouse.subscription_put(p_service integer, p_id text, p_type text
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET lock_timeout TO '5s'
+    AS …;
+
+COMMENT ON FUNCTION rouse.subscription_put(p_service integer, p_id text, p_type text, p_pattern text, p_streams text[], p_wake_stream text, p_webhook_url text, p_description text, p_lease_ms integer, p_mount text, p_owner text, p_system boolean) IS 'Registers or confirms a subscription of one of the protocol''s types.';
+
+CREATE FUNCTION rouse.subscription_register(p_service integer, p_id text, p_type text, p_pattern text, p_streams text[], p_wake_stream text, p_webhook_url text, p_target jsonb, p_description text, p_lease_ms integer, p_mount text, p_owner text, p_system boolean) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
     SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
     SET enable_seqscan TO 'off'
     AS …;
 
-COMMENT ON FUNCTION rouse.subscription_put(p_service integer, p_id text, p_type text, p_pattern text, p_streams text[], p_wake_stream text, p_webhook_url text, p_description text, p_lease_ms integer, p_mount text, p_owner text, p_system boolean) IS 'Registers or confirms a subscription.';
+COMMENT ON FUNCTION rouse.subscription_register(p_service integer, p_id text, p_type text, p_pattern text, p_streams text[], p_wake_stream text, p_webhook_url text, p_target jsonb, p_description text, p_lease_ms integer, p_mount text, p_owner text, p_system boolean) IS 'Registers or confirms a subscription.';
 
 CREATE FUNCTION rouse.subscription_scan(p_after bigint, p_limit integer) RETURNS TABLE(consumer_id bigint, stream_id bigint, "position" bigint)
     LANGUAGE … STABLE
@@ -1977,6 +2007,16 @@ CREATE FUNCTION rouse.subscription_stream_remove(p_service integer, p_id text, p
     AS …;
 
 COMMENT ON FUNCTION rouse.subscription_stream_remove(p_service integer, p_id text, p_path text) IS 'A subscription no longer names a stream.';
+
+CREATE FUNCTION rouse.subscription_target(p_consumer bigint) RETURNS jsonb
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.subscription_target(p_consumer bigint) IS 'What the transport of a subscription is handed.';
 
 CREATE FUNCTION rouse.subscription_tidy(p_limit integer) RETURNS boolean
     LANGUAGE …

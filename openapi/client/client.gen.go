@@ -732,42 +732,6 @@ func (e SubscriptionInfoStatus) Valid() bool {
 	}
 }
 
-// Defines values for SubscriptionInfoType.
-const (
-	SubscriptionInfoTypePullWake SubscriptionInfoType = "pull-wake"
-	SubscriptionInfoTypeWebhook  SubscriptionInfoType = "webhook"
-)
-
-// Valid indicates whether the value is a known member of the SubscriptionInfoType enum.
-func (e SubscriptionInfoType) Valid() bool {
-	switch e {
-	case SubscriptionInfoTypePullWake:
-		return true
-	case SubscriptionInfoTypeWebhook:
-		return true
-	default:
-		return false
-	}
-}
-
-// Defines values for SubscriptionPutType.
-const (
-	SubscriptionPutTypePullWake SubscriptionPutType = "pull-wake"
-	SubscriptionPutTypeWebhook  SubscriptionPutType = "webhook"
-)
-
-// Valid indicates whether the value is a known member of the SubscriptionPutType enum.
-func (e SubscriptionPutType) Valid() bool {
-	switch e {
-	case SubscriptionPutTypePullWake:
-		return true
-	case SubscriptionPutTypeWebhook:
-		return true
-	default:
-		return false
-	}
-}
-
 // Defines values for TypeGrantRequestPermission.
 const (
 	TypeGrantRequestPermissionManage TypeGrantRequestPermission = "manage"
@@ -1824,10 +1788,15 @@ type SubscriptionInfo struct {
 	Streams *[]SubscriptionStream `json:"streams,omitempty"`
 
 	// SubscriptionID The same as id.
-	SubscriptionID string               `json:"subscription_id"`
-	Type           SubscriptionInfoType `json:"type"`
-	WakeStream     *string              `json:"wake_stream,omitempty"`
-	Webhook        *SignedWebhook       `json:"webhook,omitempty"`
+	SubscriptionID string `json:"subscription_id"`
+
+	// Target Of any other type: what its transport is told.
+	Target *map[string]json.RawMessage `json:"target,omitempty"`
+
+	// Type webhook, pull-wake, or the type of a transport plugin.
+	Type       string         `json:"type"`
+	WakeStream *string        `json:"wake_stream,omitempty"`
+	Webhook    *SignedWebhook `json:"webhook,omitempty"`
 }
 
 // SubscriptionInfoState defines model for SubscriptionInfo.State.
@@ -1835,9 +1804,6 @@ type SubscriptionInfoState string
 
 // SubscriptionInfoStatus failed while the receiver's last answer was a refusal.
 type SubscriptionInfoStatus string
-
-// SubscriptionInfoType defines model for SubscriptionInfo.Type.
-type SubscriptionInfoType string
 
 // SubscriptionList defines model for SubscriptionList.
 type SubscriptionList struct {
@@ -1853,16 +1819,20 @@ type SubscriptionPut struct {
 	Pattern *string `json:"pattern,omitempty"`
 
 	// Streams Paths to watch, of streams that exist or come later.
-	Streams *[]string           `json:"streams,omitempty"`
-	Type    SubscriptionPutType `json:"type"`
+	Streams *[]string `json:"streams,omitempty"`
+
+	// Target For any other type: what its transport is told, without the type.
+	Target *map[string]json.RawMessage `json:"target,omitempty"`
+
+	// Type webhook, pull-wake, or the type of a transport plugin.
+	//
+	// Example: webhook
+	Type string `json:"type"`
 
 	// WakeStream For type pull-wake: a JSON stream, made if it is not there.
 	WakeStream *string    `json:"wake_stream,omitempty"`
 	Webhook    *WebhookOf `json:"webhook,omitempty"`
 }
-
-// SubscriptionPutType defines model for SubscriptionPut.Type.
-type SubscriptionPutType string
 
 // SubscriptionStream defines model for SubscriptionStream.
 type SubscriptionStream struct {

@@ -2015,8 +2015,12 @@ export interface components {
             streams?: components["schemas"]["SubscriptionStream"][];
             /** @description The same as id. */
             subscription_id: string;
-            /** @enum {string} */
-            type: "webhook" | "pull-wake";
+            /** @description Of any other type: what its transport is told. */
+            target?: {
+                [key: string]: unknown;
+            };
+            /** @description webhook, pull-wake, or the type of a transport plugin. */
+            type: string;
             wake_stream?: string;
             webhook?: components["schemas"]["SignedWebhook"];
         };
@@ -2034,8 +2038,15 @@ export interface components {
             pattern?: string;
             /** @description Paths to watch, of streams that exist or come later. */
             streams?: string[];
-            /** @enum {string} */
-            type: "webhook" | "pull-wake";
+            /** @description For any other type: what its transport is told, without the type. */
+            target?: {
+                [key: string]: unknown;
+            };
+            /**
+             * @description webhook, pull-wake, or the type of a transport plugin.
+             * @example webhook
+             */
+            type: string;
             /** @description For type pull-wake: a JSON stream, made if it is not there. */
             wake_stream?: string;
             /** @description For type webhook. */
