@@ -198,12 +198,12 @@ func (s *Store) SubscriptionDelete(ctx context.Context, service int32, id, princ
 	return ok, err
 }
 
-// SubscriptionStreamsAdd names more streams and returns once those that exist
+// SubscriptionStreamsAdd names more streams for a principal and returns once those that exist
 // are linked. The outcome is ok, not_found, stream_forbidden, stream_reserved,
 // wake_stream_own or too_many.
-func (s *Store) SubscriptionStreamsAdd(ctx context.Context, service int32, id string, paths []string) (string, error) {
+func (s *Store) SubscriptionStreamsAdd(ctx context.Context, service int32, id, principal string, paths []string) (string, error) {
 	var outcome string
-	err := s.row(ctx, func(r pgx.Row) error { return r.Scan(&outcome) }, `select rouse.subscription_stream_add($1, $2, $3)`, service, id, nonNil(paths))
+	err := s.row(ctx, func(r pgx.Row) error { return r.Scan(&outcome) }, `select rouse.subscription_watch($1, $2, $3, $4)`, service, id, principal, nonNil(paths))
 	if err != nil || outcome != "ok" {
 		return outcome, err
 	}
@@ -212,9 +212,9 @@ func (s *Store) SubscriptionStreamsAdd(ctx context.Context, service int32, id st
 
 // SubscriptionStreamRemove takes a stream's name back. The outcome is ok, also
 // when it was not named, or not_found.
-func (s *Store) SubscriptionStreamRemove(ctx context.Context, service int32, id, path string) (string, error) {
+func (s *Store) SubscriptionStreamRemove(ctx context.Context, service int32, id, principal, path string) (string, error) {
 	var outcome string
-	err := s.row(ctx, func(r pgx.Row) error { return r.Scan(&outcome) }, `select rouse.subscription_stream_remove($1, $2, $3)`, service, id, path)
+	err := s.row(ctx, func(r pgx.Row) error { return r.Scan(&outcome) }, `select rouse.subscription_unwatch($1, $2, $3, $4)`, service, id, principal, path)
 	return outcome, err
 }
 

@@ -24,7 +24,8 @@ func newJSON(t *testing.T, st *store.Store, path, payload string) {
 
 func TestSubscriptionsLife(t *testing.T) {
 	t.Parallel()
-	st := open(t, pgtest.New(t).DSN)
+	db := pgtest.New(t)
+	st := open(t, db.DSN)
 	ctx := t.Context()
 	newJSON(t, st, "jobs/old", `{"a":1}`)
 	spec := store.SubscriptionSpec{Service: 1, ID: "work", Type: "pull-wake", Pattern: "jobs/*", WakeStream: "wakes", Description: "text",
@@ -40,7 +41,7 @@ func TestSubscriptionsLife(t *testing.T) {
 	spec.Lease = time.Second
 	put("conflict")
 	newJSON(t, st, "jobs/new", `{"a":1}`)
-	if got, err := st.SubscriptionStreamsAdd(ctx, 1, "work", []string{"named"}); err != nil || got != "ok" {
+	if got, err := st.SubscriptionStreamsAdd(ctx, 1, "work", registrar, []string{"named"}); err != nil || got != "ok" {
 		t.Fatal(got, err)
 	}
 	b, err := st.SubscriptionGet(ctx, 1, "work", 100)
@@ -88,8 +89,15 @@ func TestSubscriptionsLife(t *testing.T) {
 		t.Fatal(answers, err)
 	}
 
-	if got, err := st.SubscriptionStreamRemove(ctx, 1, "work", "named"); err != nil || got != "ok" {
+	if got, err := st.SubscriptionStreamRemove(ctx, 1, "work", registrar, "named"); err != nil || got != "ok" {
 		t.Fatal(got, err)
+	}
+	for _, action := range []string{"create", "watch", "unwatch"} {
+		var n int
+		if err := db.Conn(t).QueryRow(ctx, `select count(*) from rouse.audit_log where resource = '/__ds/subscriptions/work' and action = 'subscription.' || $1 and principal = $2`,
+			action, registrar).Scan(&n); err != nil || n != 1 {
+			t.Errorf("%d audit rows of %s: %v", n, action, err)
+		}
 	}
 	spec = store.SubscriptionSpec{Service: 1, ID: "hook", Type: "webhook", Streams: []string{"jobs/old"}, WebhookURL: "https://hooks.example", Lease: time.Second, Owner: "other", System: true}
 	put("created")
@@ -119,10 +127,10 @@ func TestSubscriptionsLife(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := st.SubscriptionStreamsAdd(ctx, 1, "work", []string{"x"}); err != nil || got != "not_found" {
+	if got, err := st.SubscriptionStreamsAdd(ctx, 1, "work", registrar, []string{"x"}); err != nil || got != "not_found" {
 		t.Errorf("add to none: %s %v", got, err)
 	}
-	if got, err := st.SubscriptionStreamRemove(ctx, 1, "work", "x"); err != nil || got != "not_found" {
+	if got, err := st.SubscriptionStreamRemove(ctx, 1, "work", registrar, "x"); err != nil || got != "not_found" {
 		t.Errorf("remove from none: %s %v", got, err)
 	}
 }

@@ -238,7 +238,8 @@ func number(query url.Values, name string, otherwise, most int64) (int64, error)
 
 // addStreams links streams by name.
 func (h *Handler) addStreams(q *request) error {
-	if _, _, err := h.owned(q, 0); err != nil {
+	_, p, err := h.owned(q, 0)
+	if err != nil {
 		return err
 	}
 	var body struct {
@@ -254,7 +255,7 @@ func (h *Handler) addStreams(q *request) error {
 	if err != nil {
 		return err
 	}
-	outcome, err := h.Store.SubscriptionStreamsAdd(q.Context(), q.service, q.id, list)
+	outcome, err := h.Store.SubscriptionStreamsAdd(q.Context(), q.service, q.id, p.URL(), list)
 	if err != nil {
 		return err
 	}
@@ -267,14 +268,15 @@ func (h *Handler) addStreams(q *request) error {
 
 // removeStream drops an explicit link; one that is not there is dropped already.
 func (h *Handler) removeStream(q *request) error {
-	if _, _, err := h.owned(q, 0); err != nil {
+	_, p, err := h.owned(q, 0)
+	if err != nil {
 		return err
 	}
 	path, why := relative(q.rest, false)
 	if why != "" {
 		return invalid("path.stream", why)
 	}
-	outcome, err := h.Store.SubscriptionStreamRemove(q.Context(), q.service, q.id, path)
+	outcome, err := h.Store.SubscriptionStreamRemove(q.Context(), q.service, q.id, p.URL(), path)
 	if err != nil {
 		return err
 	}

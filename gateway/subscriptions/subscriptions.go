@@ -33,8 +33,8 @@ type Database interface {
 	SubscriptionGet(ctx context.Context, service int32, id string, streams int) (store.Subscription, error)
 	SubscriptionList(ctx context.Context, service int32, owner, after string, limit int) ([]store.Subscription, error)
 	SubscriptionDelete(ctx context.Context, service int32, id, principal string) (bool, error)
-	SubscriptionStreamsAdd(ctx context.Context, service int32, id string, paths []string) (string, error)
-	SubscriptionStreamRemove(ctx context.Context, service int32, id, path string) (string, error)
+	SubscriptionStreamsAdd(ctx context.Context, service int32, id, principal string, paths []string) (string, error)
+	SubscriptionStreamRemove(ctx context.Context, service int32, id, principal, path string) (string, error)
 	ConsumerWakes(ctx context.Context, service int32, consumer string, before int64, limit int) ([]store.Wake, error)
 }
 
