@@ -3,6 +3,7 @@ package pluginhost
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,6 +57,33 @@ func TestDeliveriesRideTogether(t *testing.T) {
 	if tr.batch.calls != 0 || len(tr.batch.waiting) != 0 {
 		t.Errorf("%d calls, %d waiting", tr.batch.calls, len(tr.batch.waiting))
 	}
+}
+
+// However many deliveries keep coming, each one's result is told: who makes a call
+// for others does not go on for ever.
+func TestWhoMakesTheCallsGetsItsResultToo(t *testing.T) {
+	t.Parallel()
+	h, tr := one(t, "batch")
+	up(t, h)
+	const n = 200
+	var wg sync.WaitGroup
+	var first atomic.Int32
+	var enough atomic.Bool
+	for i := range n {
+		wg.Go(func() {
+			for k := 0; !enough.Load(); k++ {
+				if r := send(t, tr, fmt.Sprintf("w%d-%d", i, k), "slow", 20*time.Second); r.Outcome != contract.Accepted {
+					t.Errorf("%+v", r)
+				}
+				if k == 0 {
+					first.Add(1)
+				}
+			}
+		})
+	}
+	defer wg.Wait()
+	defer enough.Store(true)
+	until(t, 15*time.Second, "a result for everybody while more keep coming", func() bool { return first.Load() == n })
 }
 
 // counted is the sum of a counter over its labels.

@@ -186,55 +186,73 @@ type batcher struct {
 	calls   int
 }
 
+// rider is a delivery that waits: either it gets its result from the call that
+// took it along, or it is told to make the next call.
 type rider struct {
 	d    contract.Delivery
 	ctx  context.Context
 	done chan contract.Result
+	lead chan struct{}
 }
 
+// deliver makes one call at most, with whoever waits by then: however many keep
+// coming, a delivery's result is told when it is there, and a process that has
+// been replaced is let go.
 func (b *batcher) deliver(ctx context.Context, t *Transport, c *child, i *instance, d contract.Delivery) contract.Result {
-	r := &rider{d: d, ctx: ctx, done: make(chan contract.Result, 1)}
+	r := &rider{d: d, ctx: ctx, done: make(chan contract.Result, 1), lead: make(chan struct{})}
 	b.mu.Lock()
-	b.waiting = append(b.waiting, r)
-	drive := b.calls < batchCalls
-	if drive {
+	if b.calls < batchCalls {
 		b.calls++
+		b.mu.Unlock()
+	} else {
+		b.waiting = append(b.waiting, r)
+		b.mu.Unlock()
+		select {
+		case res := <-r.done:
+			return res
+		case <-r.lead:
+		}
 	}
-	b.mu.Unlock()
-	if drive {
-		b.drive(t, c, i)
+	batch := b.board(r, i.desc.maxBatch)
+	ds := make([]contract.Delivery, len(batch))
+	for k, other := range batch {
+		ds[k] = other.d
 	}
-	return <-r.done
+	// All have the same limit but for the moment they came: the last one's is
+	// nobody's loss. They have the caller's process, which counts its call.
+	results := t.call(batch[len(batch)-1].ctx, c, i, ds)
+	for k, other := range batch[1:] {
+		other.done <- results[k+1]
+	}
+	b.handOn()
+	return results[0]
 }
 
-// drive makes calls until nobody waits. The driver is one of the riders; those
-// that ride with it have its process, which counts their calls as well.
-func (b *batcher) drive(t *Transport, c *child, i *instance) {
-	for {
-		b.mu.Lock()
-		if len(b.waiting) == 0 {
-			b.calls--
-			b.mu.Unlock()
-			return
+// board takes along as many of those that wait as one call holds.
+func (b *batcher) board(r *rider, most int) []*rider {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	batch, size := []*rider{r}, r.size()
+	for len(b.waiting) > 0 && len(batch) < most {
+		if size += b.waiting[0].size(); size > tooLarge {
+			break
 		}
-		n, size := 0, 0
-		for n < len(b.waiting) && n < i.desc.maxBatch {
-			if size += len(b.waiting[n].d.Notification) + len(b.waiting[n].d.Target) + 1<<10; n > 0 && size > tooLarge {
-				break
-			}
-			n++
-		}
-		batch := b.waiting[:n:n]
-		b.waiting = b.waiting[n:]
-		b.mu.Unlock()
-		ds := make([]contract.Delivery, n)
-		for k, r := range batch {
-			ds[k] = r.d
-		}
-		// All have the same limit but for the moment they came: the last one's is
-		// nobody's loss.
-		for k, res := range t.call(batch[n-1].ctx, c, i, ds) {
-			batch[k].done <- res
-		}
+		batch = append(batch, b.waiting[0])
+		b.waiting = b.waiting[1:]
 	}
+	return batch
+}
+
+func (r *rider) size() int { return len(r.d.Notification) + len(r.d.Target) + 1<<10 }
+
+// handOn lets the first of those that wait make the next call.
+func (b *batcher) handOn() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting) == 0 {
+		b.calls--
+		return
+	}
+	close(b.waiting[0].lead)
+	b.waiting = b.waiting[1:]
 }
