@@ -309,7 +309,7 @@ func (h *Host) exchange(name string, spec Spec) {
 		delete(h.locals, name)
 	}
 	h.mu.Unlock()
-	h.letGo(t, l, spec.InProcess)
+	h.letGo(t, l)
 }
 
 func (h *Host) removeTransport(name string) {
@@ -318,20 +318,21 @@ func (h *Host) removeTransport(name string) {
 	delete(h.transports, name)
 	delete(h.locals, name)
 	h.mu.Unlock()
-	h.letGo(t, l, true)
-	h.letGo(nil, l, false)
+	h.letGo(t, l)
 }
 
-// letGo ends what is no longer in the configuration when its calls have ended.
-func (h *Host) letGo(t *Transport, l *Local, child bool) {
-	if child && t != nil {
+// letGo ends what is no longer in the configuration: a process when its calls
+// have ended; what is in this process lets calls under way end by itself, and is
+// not waited for, since it may have commands that run on.
+func (h *Host) letGo(t *Transport, l *Local) {
+	if t != nil {
 		if c := t.get(); c != nil {
 			t.retire(h.ctx, c)
 		}
 		t.end()
 	}
-	if !child && l != nil {
-		l.end()
+	if l != nil {
+		h.wg.Go(l.end)
 	}
 }
 

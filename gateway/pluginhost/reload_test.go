@@ -175,6 +175,44 @@ func TestATransportInsideKeepsTheContract(t *testing.T) {
 	}
 }
 
+// A transport in this process whose entry changes or goes is let go of, and what it
+// still does holds up no change.
+func TestATransportInsideIsLetGoOf(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "plugins.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entry := func(answer string) string {
+		return "transports:\n  two: {builtin: fixture, in_process: true, config: {answer: " + answer + "}}\n"
+	}
+	write(entry("one"))
+	var closed atomic.Int32
+	busy := make(chan struct{})
+	h, err := New(context.WithoutCancel(t.Context()), Config{File: file, TempDir: shortDir(t), Builtins: map[string]func() sdk.Transport{"fixture": func() sdk.Transport {
+		tr := fixtureTransport(false)
+		tr.Close = func() { <-busy; closed.Add(1) }
+		return tr
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stopHost(t, h) })
+	for _, next := range []string{entry("other"), "transports: {}\n"} {
+		write(next)
+		until(t, 10*time.Second, "the change", func() bool { return answer(t, h, "two") != "one" })
+	}
+	until(t, 10*time.Second, "the entry's end", func() bool { return h.Transport("two") == nil })
+	close(busy)
+	until(t, 10*time.Second, "the end of both", func() bool { return closed.Load() == 2 })
+}
+
 func TestFilesThatAreWrongSayWhereAndQuoteNothing(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
