@@ -197,14 +197,15 @@ func rewrite(path string, change func([]byte) ([]byte, error)) error {
 	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX); err != nil {
 		return fmt.Errorf("the token file's directory cannot be locked: %w", err)
 	}
-	mode := fs.FileMode(0o600)
-	data, err := os.ReadFile(path)
-	if err == nil {
-		if st, err := os.Stat(path); err == nil {
-			mode = st.Mode().Perm()
-		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	old, err := os.Stat(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	var data []byte
+	if old != nil {
+		if data, err = os.ReadFile(path); err != nil {
+			return err
+		}
 	}
 	out, err := change(data)
 	if err != nil {
@@ -215,7 +216,7 @@ func rewrite(path string, change func([]byte) ([]byte, error)) error {
 		return err
 	}
 	_, err = tmp.Write(out)
-	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
+	err = errors.Join(err, like(tmp, old), tmp.Sync(), tmp.Close())
 	if err == nil {
 		err = os.Rename(tmp.Name(), path)
 	}
@@ -223,4 +224,19 @@ func rewrite(path string, change func([]byte) ([]byte, error)) error {
 		return errors.Join(err, os.Remove(tmp.Name()))
 	}
 	return dir.Sync()
+}
+
+// like gives a file the mode and the owner of the one whose place it takes: the
+// gateway may be a user of its own, who must go on to read it. The first is for
+// its owner only.
+func like(f *os.File, old fs.FileInfo) error {
+	if old == nil {
+		return f.Chmod(0o600)
+	}
+	if st, ok := old.Sys().(*syscall.Stat_t); ok && (int(st.Uid) != os.Geteuid() || int(st.Gid) != os.Getegid()) {
+		if err := f.Chown(int(st.Uid), int(st.Gid)); err != nil {
+			return err
+		}
+	}
+	return f.Chmod(old.Mode().Perm())
 }
