@@ -27,6 +27,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/loader"
 	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/topdown"
 
 	"github.com/rouse-run/rouse/plugins/contract"
 )
@@ -243,7 +244,10 @@ func (a *Authorizer) prepare(ctx context.Context, files map[string][]byte, hash 
 			return nil, err
 		}
 	}
-	query, err := rego.New(rego.Query(a.o.Query), rego.Load([]string{dir}, loader.Filter(nil)), rego.UnsafeBuiltins(unsafe)).PrepareForEval(ctx)
+	// Schemas may refer to others by a URL: none is fetched.
+	may := ast.CapabilitiesForThisVersion()
+	may.AllowNet = []string{}
+	query, err := rego.New(rego.Query(a.o.Query), rego.Load([]string{dir}, loader.Filter(nil)), rego.UnsafeBuiltins(unsafe), rego.Capabilities(may)).PrepareForEval(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("the policy cannot be used: %s", strings.ReplaceAll(err.Error(), dir+string(filepath.Separator), ""))
 	}
@@ -323,10 +327,8 @@ func (a *Authorizer) judge(ctx context.Context, p *policy, q contract.Question) 
 
 // code is an evaluation error's kind: its text may quote the input.
 func code(err error) string {
-	var coded interface{ Error() string }
-	if errors.As(err, &coded) {
-		kind, _, _ := strings.Cut(coded.Error(), ":")
-		return strings.TrimSpace(kind[:min(len(kind), 60)])
+	if e, ok := errors.AsType[*topdown.Error](err); ok {
+		return e.Code
 	}
 	return "unknown"
 }

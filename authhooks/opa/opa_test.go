@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -97,6 +99,31 @@ func TestWhatAPolicySays(t *testing.T) {
 		if (err != nil) != tc.fails || r.Verdict != tc.want || err == nil && r.CacheFor != tc.cache {
 			t.Errorf("%s %s: %+v %v", tc.verb, tc.kind, r, err)
 		}
+	}
+}
+
+// A schema that refers to another by a URL fetches nothing, and what an evaluation
+// fails with is its kind alone.
+func TestAPolicyReachesNothingOutside(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		_, _ = w.Write([]byte(`{"type":"object"}`))
+	}))
+	t.Cleanup(s.Close)
+	dir := t.TempDir()
+	put(t, dir, "p.rego", `package rouse
+decision := json.match_schema({"a": input.principal.id}, {"$ref": "`+s.URL+`/s"})[0] if input.verb == "read"
+decision := "allow" if input.verb == "PUT"
+decision := "deny" if { input.verb == "PUT"; input.resource.id == "/conflict" }
+`)
+	a := open(t, Options{Policy: dir})
+	if r, err := a.Authorize(t.Context(), question("read", "route", "/x", true)); r.Verdict == contract.Allow || asked.Load() != 0 {
+		t.Errorf("%+v, %v; the server was asked %d times", r, err, asked.Load())
+	}
+	if _, err := a.Authorize(t.Context(), question("PUT", "route", "/conflict", true)); err == nil || err.Error() != "the policy cannot be evaluated: eval_conflict_error" {
+		t.Error(err)
 	}
 }
 
