@@ -127,7 +127,11 @@ func (t *Transport) ValidateTarget(_ context.Context, target json.RawMessage) er
 		return errors.New("the webhook url points at this machine")
 	}
 	if ip, err := netip.ParseAddr(strings.Trim(u.Hostname(), "[]")); err == nil {
-		if err := t.Control()("tcp", net.JoinHostPort(ip.String(), "443"), nil); err != nil {
+		network := "tcp6" // as a dialer says it
+		if ip.Is4() {
+			network = "tcp4"
+		}
+		if err := t.Control()(network, net.JoinHostPort(ip.String(), "443"), nil); err != nil {
 			return errors.New("the webhook url points at an internal address")
 		}
 	}

@@ -274,7 +274,7 @@ func TestInternalAddressesAreRefused(t *testing.T) {
 		"[::1]:443", "[::]:443", "[fe80::1]:443", "[fe80::1%eth0]:443", "[fc00::1]:443", "[fd12:3456::1]:443", "[ff02::1]:443", "[fec0::1]:443",
 		"[::ffff:127.0.0.1]:443", "[::ffff:10.0.0.1]:443", "[::ffff:169.254.169.254]:80", "[::127.0.0.1]:443",
 		"[64:ff9b::7f00:1]:443", "[64:ff9b::a9fe:a9fe]:80", "[64:ff9b:1::a00:1]:443", "[2002:7f00:1::]:443", "[2002:a00:1::1]:443", "[2001::1]:443",
-		"[2001:db8::1]:443", "[100::1]:443",
+		"[2001:db8::1]:443", "[100::1]:443", "[::ffff:0:7f00:1]:443", "[2001:20::1]:443", "[3fff::1]:443", "[5f00::1]:443", "[2620:4f:8000::1]:443",
 		"not-an-address", "", "localhost:443", "2130706433:443", "0x7f.1:443",
 	}
 	for _, a := range refuse {
@@ -347,6 +347,8 @@ func TestTargets(t *testing.T) {
 		"https://169.254.169.254/latest":       {false, true},
 		"https://[::ffff:10.0.0.1]/":           {false, true},
 		"https://[64:ff9b::a9fe:a9fe]/":        {false, true},
+		"https://1.1.1.1/":                     {true, true},
+		"https://[2606:4700:4700::1111]/":      {true, true},
 		"https://user:pass@hooks.example/":     {false, false},
 		"ftp://hooks.example/":                 {false, false},
 		"file:///etc/passwd":                   {false, false},
