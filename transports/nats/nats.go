@@ -178,7 +178,7 @@ func subject(s string, pattern bool) bool {
 			return false
 		}
 	}
-	return tokens[0] != "$JS" && tokens[0] != "$SYS"
+	return !strings.HasPrefix(s, "$") // the server's own: its API, key-value and object buckets
 }
 
 // matches compares a subject with a pattern token by token.

@@ -168,6 +168,13 @@ func TestSubjects(t *testing.T) {
 			t.Errorf("%q: %v", s, err)
 		}
 	}
+	all := &Transport{}
+	for s, ok := range map[string]bool{"wakes.x": true, "$JS.API": false, "$KV.bucket.key": false, "$O.bucket.C.x": false} {
+		target, _ := json.Marshal(map[string]string{"subject": s})
+		if err := all.ValidateTarget(target); (err == nil) != ok {
+			t.Errorf("without a list, %q: %v", s, err)
+		}
+	}
 	for _, cfg := range []Config{{URL: "nats://127.0.0.1:1", Subjects: []string{"a b"}}, {URL: "nats://127.0.0.1:1", Credentials: "/nonexistent"}, {URL: "nats://127.0.0.1:1", NKey: "/nonexistent"},
 		{URL: "nats://127.0.0.1:1", Certificate: "/nonexistent", Key: "/nonexistent"}, {URL: "http://user:hunter2@127.0.0.1:1 x"}} {
 		if tr, err := New(cfg); err == nil {
