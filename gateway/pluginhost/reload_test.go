@@ -217,7 +217,7 @@ func TestFilesThatAreWrongSayWhereAndQuoteNothing(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"transport: {}": "there is no member transport here",
-		"transports: {a: {path: /x, config: hunter2}}":     "cannot unmarshal",
+		"transports: {a: {path: /x, config: hunter2}}":     "named members must stand here",
 		"transports: {a: {pth: /x}}":                       "there is no member pth here",
 		"transports: {a: {}}":                              "transports.a needs a path, or names a builtin one",
 		"transports: {a: {path: x, sha256: 0}}":            "needs an absolute path",
