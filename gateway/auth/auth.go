@@ -274,7 +274,8 @@ func (c *Chain) Seen(ctx context.Context, service int32, p Principal) error {
 func profileMark(profile map[string]string) string {
 	var b strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(profile)) {
-		fmt.Fprintf(&b, "%s=%s\x00", k, profile[k])
+		// By lengths, since a value may hold any sign.
+		fmt.Fprintf(&b, "%d:%s%d:%s", len(k), k, len(profile[k]), profile[k])
 	}
 	return b.String()
 }

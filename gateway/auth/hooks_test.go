@@ -348,30 +348,33 @@ func TestRulingsAreRememberedByAllThatIsAsked(t *testing.T) {
 	c := New(Config{Hooks: []contract.AuthHook{tokens}, Now: clk.now, Authorizers: []contract.Authorizer{judgement(func(q contract.Question) (contract.Ruling, error) {
 		asked.Add(1)
 		v := contract.NoOpinion
-		if q.Resource.Kind == "route" && q.Verb == http.MethodDelete || q.Principal.Attributes["team"] == "red" || !q.BuiltInAllowed {
+		if q.Resource.Kind == "route" && q.Verb == http.MethodDelete || q.Principal.Attributes["team"] == "red" || q.Principal.Profile["email"] == "red" || !q.BuiltInAllowed {
 			v = contract.Deny
 		}
 		return contract.Ruling{Verdict: v, CacheFor: time.Second}, nil
 	})}})
 	kyle, red := Principal{Kind: User, ID: "kyle"}, Principal{Kind: User, ID: "kyle", Attributes: map[string]string{"team": "red"}}
 	thing := contract.Resource{Service: "default", Kind: "entity", ID: "/a/b"}
+	mail := Principal{Kind: User, ID: "kyle", Profile: map[string]string{"email": "red"}}
+	both := Principal{Kind: User, ID: "kyle", Attributes: map[string]string{"a": "1", "team": "red"}}
+	alike := Principal{Kind: User, ID: "kyle", Attributes: map[string]string{"a": "1\x00team=red"}}
 	for range 3 {
 		for i, q := range []struct {
 			p       Principal
 			verb    string
 			builtIn bool
 			want    bool
-		}{{kyle, "read", true, true}, {red, "read", true, false}, {kyle, "read", false, false}, {kyle, "write", true, true}} {
+		}{{kyle, "read", true, true}, {red, "read", true, false}, {mail, "read", true, false}, {both, "read", true, false}, {alike, "read", true, true}, {kyle, "read", false, false}, {kyle, "write", true, true}} {
 			if got, err := c.May(t.Context(), q.p, q.verb, thing, q.builtIn); err != nil || got != q.want {
 				t.Errorf("%d: %v %v", i, got, err)
 			}
 		}
 	}
-	if asked.Load() != 4 {
+	if asked.Load() != 7 {
 		t.Errorf("asked %d times", asked.Load())
 	}
 	clk.forward(time.Second)
-	if _, err := c.May(t.Context(), kyle, "read", thing, true); err != nil || asked.Load() != 5 {
+	if _, err := c.May(t.Context(), kyle, "read", thing, true); err != nil || asked.Load() != 8 {
 		t.Errorf("a ruling outlived its time: %v, asked %d times", err, asked.Load())
 	}
 	r := request("Authorization", "Bearer user:kyle")
