@@ -172,22 +172,30 @@ func parse(raw []byte, c *Config) error {
 			}
 			return errors.New(strings.Join(places, "; "))
 		}
-		return err
+		return NoYAML(err)
 	}
 	return nil
+}
+
+// NoYAML says why a text is none, of what the parser says only that which quotes nothing: a secret that is written
+// without quotes may look like an anchor or a tag.
+func NoYAML(err error) error {
+	if text, ok := strings.CutPrefix(err.Error(), "yaml: line "); ok {
+		return errors.New("line " + text)
+	}
+	return errors.New("it is no YAML; what begins with a sign such as * or ! must be in quotes")
 }
 
 // unknownName is how the parser says that a name is none of a section's, by a Go type that means nothing to who wrote it.
 var unknownName = regexp.MustCompile(`field (\S+) not found in type \S+`)
 
-// withoutQuotes cuts what stands between backquotes.
+// withoutQuotes cuts what stands between backquotes, which may have some of its own.
 func withoutQuotes(s string) string {
-	before, rest, ok := strings.Cut(s, "`")
-	if !ok {
+	first, last := strings.Index(s, "`"), strings.LastIndex(s, "`")
+	if first < 0 {
 		return s
 	}
-	_, after, _ := strings.Cut(rest, "`")
-	return before + "…" + after
+	return s[:first] + "…" + s[last+1:]
 }
 
 // envError names the variables without the values that could not be read.

@@ -231,9 +231,11 @@ func TestFilesThatAreWrongSayWhereAndQuoteNothing(t *testing.T) {
 		"transports: {a: {builtin: w}}\nauthhooks: {a: {path: /x, sha256: " + strings.Repeat("0", 64) + "}}": "has the name of a transport",
 		"transports: {a: {path: /x, in_process: true, sha256: " + strings.Repeat("0", 64) + "}}":             "only a builtin one can",
 		"transports: [": "it is no YAML",
+		"transports: {a: {config: {password: *hunter2 }}}": "it is no YAML",
+		"transports: {a: {files: \"`hunter2\"}}":           "must stand here",
 	} {
 		_, err := Parse([]byte(text))
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunt") {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}

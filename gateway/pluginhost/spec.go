@@ -105,14 +105,16 @@ var unknownName = regexp.MustCompile(`field (\S+) not found in type \S+`)
 func unquoted(err error) string {
 	t, ok := errors.AsType[*yaml.TypeError](err)
 	if !ok {
-		place, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "yaml: "), ":")
+		place, _, found := strings.Cut(config.NoYAML(err).Error(), ":")
+		if !found {
+			return place
+		}
 		return place + ": it is no YAML"
 	}
 	lines := make([]string, len(t.Errors))
 	for i, l := range t.Errors {
-		before, rest, found := strings.Cut(l, "`")
-		if _, after, ok := strings.Cut(rest, "`"); found && ok {
-			l = before + "…" + after
+		if first, last := strings.Index(l, "`"), strings.LastIndex(l, "`"); first >= 0 {
+			l = l[:first] + "…" + l[last+1:] // what is quoted may have quotes of its own
 		}
 		lines[i] = config.InWords(unknownName.ReplaceAllString(l, "there is no member $1 here"))
 	}
