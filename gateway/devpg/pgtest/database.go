@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,6 +30,9 @@ type DB struct {
 	DSN string
 
 	server cluster
+
+	mu    sync.Mutex
+	pools map[testing.TB]*pgxpool.Pool
 }
 
 // New gives the test a migrated database of its own on the shared server. It is dropped, with its replication slots and
@@ -56,13 +60,22 @@ func shared(t testing.TB, migrated bool) *DB {
 // DirectDSN is the DSN for replication and migrations.
 func (db *DB) DirectDSN() string { return db.DSN }
 
-// Pool opens a connection pool that is closed before the database is dropped.
+// Pool gives the test's connection pool, which is closed before the database is dropped.
 func (db *DB) Pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if pool := db.pools[t]; pool != nil {
+		return pool
+	}
 	pool, err := pgxpool.New(t.Context(), db.DSN)
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
+	if db.pools == nil {
+		db.pools = map[testing.TB]*pgxpool.Pool{}
+	}
+	db.pools[t] = pool
 	t.Cleanup(pool.Close)
 	return pool
 }

@@ -164,3 +164,19 @@ func TestSweepTakesTheDatabasesOfDeadProcessesOnly(t *testing.T) {
 		t.Errorf("left %v, %v", left, err)
 	}
 }
+
+func TestATestHasOnePool(t *testing.T) {
+	t.Parallel()
+	db := New(t)
+	if db.Pool(t) != db.Pool(t) {
+		t.Error("each call opens a pool of its own: a test that asks in a loop uses up the server's connections")
+	}
+	t.Run("sub", func(sub *testing.T) {
+		if db.Pool(sub) == db.Pool(t) {
+			t.Error("a subtest's end closes its parent's pool")
+		}
+	})
+	if err := db.Pool(t).Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
