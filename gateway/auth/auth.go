@@ -11,7 +11,7 @@ package auth
 
 import (
 	"context"
-	"fmt"
+	"crypto/sha256"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -74,7 +74,7 @@ type Chain struct {
 	limits *limits
 
 	mu   sync.Mutex
-	seen map[seenKey]string
+	seen map[seenKey]digest
 }
 
 type seenKey struct {
@@ -104,7 +104,7 @@ func New(cfg Config) *Chain {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Chain{cfg: cfg, limits: newLimits(cfg.Limit, cfg.Now), seen: map[seenKey]string{}}
+	c := &Chain{cfg: cfg, limits: newLimits(cfg.Limit, cfg.Now), seen: map[seenKey]digest{}}
 	counted := newVectors(cfg.Registry)
 	for _, h := range cfg.Hooks {
 		c.askers = append(c.askers, newAsker(h, &c.cfg, counted.of(h.Name(), "who")))
@@ -250,32 +250,40 @@ func (c *Chain) Seen(ctx context.Context, service int32, p Principal) error {
 	if p.Kind != User || c.cfg.Users == nil {
 		return nil
 	}
-	key, mark := seenKey{service, p.ID, p.Profile["auth_provider"]}, profileMark(p.Profile)
+	key, now := seenKey{service, p.ID, p.Profile["auth_provider"]}, mark(p.Profile)
 	c.mu.Lock()
 	last, ok := c.seen[key]
 	c.mu.Unlock()
-	if ok && last == mark {
+	if ok && last == now {
 		return nil
 	}
-	_, err := c.cfg.Users.UserSeen(ctx, service, store.User{ID: p.ID, DisplayName: p.Profile["display_name"], Email: p.Profile["email"],
-		AvatarURL: p.Profile["avatar_url"], AuthProvider: p.Profile["auth_provider"], AuthSubject: p.Profile["auth_subject"]})
+	// Postgres holds no NUL, and a provider's claim may.
+	field := func(name string) string {
+		return strings.ReplaceAll(strings.ToValidUTF8(p.Profile[name], "\uFFFD"), "\x00", "")
+	}
+	_, err := c.cfg.Users.UserSeen(ctx, service, store.User{ID: p.ID, DisplayName: field("display_name"), Email: field("email"),
+		AvatarURL: field("avatar_url"), AuthProvider: field("auth_provider"), AuthSubject: field("auth_subject")})
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	if len(c.seen) >= maxSeen {
-		c.seen = map[seenKey]string{}
+		c.seen = map[seenKey]digest{}
 	}
-	c.seen[key] = mark
+	c.seen[key] = now
 	c.mu.Unlock()
 	return nil
 }
 
-func profileMark(profile map[string]string) string {
-	var b strings.Builder
-	for _, k := range slices.Sorted(maps.Keys(profile)) {
-		// By lengths, since a value may hold any sign.
-		fmt.Fprintf(&b, "%d:%s%d:%s", len(k), k, len(profile[k]), profile[k])
+// mark names what a hook has told of a principal, in a size that does not depend on it.
+func mark(told ...map[string]string) digest {
+	d := sha256.New()
+	for _, m := range told {
+		count(d, len(m))
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			part(d, []byte(k))
+			part(d, []byte(m[k]))
+		}
 	}
-	return b.String()
+	return digest(d.Sum(nil))
 }

@@ -232,6 +232,41 @@ func (u *users) UserSeen(_ context.Context, _ int32, row store.User) (bool, erro
 	return true, nil
 }
 
+// What a hook tells of a person is bounded, and holds nothing that the database
+// cannot.
+func TestWhatHooksTellIsBoundedAndClean(t *testing.T) {
+	t.Parallel()
+	email := ""
+	c := New(Config{Hooks: []contract.AuthHook{telling(func() contract.Principal {
+		return contract.Principal{Kind: User, ID: "kyle", Profile: map[string]string{"email": email}}
+	})}})
+	for _, tc := range []struct {
+		length int
+		want   problem.Code
+	}{{maxTold - len("email"), ""}, {maxTold, problem.AuthUnavailable}} {
+		email = strings.Repeat("x", tc.length)
+		if _, err := c.Authenticate(request("Authorization", "Bearer x")); problem.CodeOf(err) != tc.want {
+			t.Errorf("%d bytes: %v", tc.length, err)
+		}
+	}
+	u := &users{}
+	if err := New(Config{Users: u}).Seen(t.Context(), 1, Principal{Kind: User, ID: "kyle", Profile: map[string]string{"display_name": "K\x00y\xffle"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := u.calls[0].DisplayName; got != "Ky\uFFFDle" {
+		t.Errorf("%q is written", got)
+	}
+}
+
+// telling is a hook that lets everybody in.
+type telling func() contract.Principal
+
+func (telling) Name() string { return "telling" }
+
+func (f telling) Authenticate(context.Context, contract.Request) (contract.Decision, error) {
+	return contract.Decision{Verdict: contract.Allow, Principal: f()}, nil
+}
+
 func TestPeopleAreWrittenOnFirstSight(t *testing.T) {
 	t.Parallel()
 	u := &users{}

@@ -36,7 +36,7 @@ func (c *Chain) May(ctx context.Context, p Principal, verb string, on contract.R
 	}
 	q := contract.Question{Principal: contract.Principal{Kind: p.Kind, ID: p.ID, Profile: p.Profile, Attributes: p.Attributes},
 		Verb: verb, Resource: on, BuiltInAllowed: builtIn}
-	key := question{p.Key(), profileMark(p.Profile), profileMark(p.Attributes), verb, on, builtIn}
+	key := question{p.Key(), mark(p.Profile, p.Attributes), verb, on, builtIn}
 	for _, j := range c.judges {
 		v, err := j.ask(ctx, q, key)
 		if err != nil {
@@ -137,9 +137,11 @@ var errVerdict = errors.New("the authorizer gave an unknown verdict")
 
 // question is what a ruling is remembered by.
 type question struct {
-	principal, profile, attributes, verb string
-	on                                   contract.Resource
-	builtIn                              bool
+	principal string
+	told      digest // its profile and attributes
+	verb      string
+	on        contract.Resource
+	builtIn   bool
 }
 
 // judge is an authorizer with what is remembered of it.

@@ -24,6 +24,16 @@ import (
 // do not, each: who tries many wrong credentials pushes nobody else's out.
 const maxAnswers = 20_000
 
+// maxTold bounds a principal's profile and attributes together, in bytes.
+const maxTold = 32 << 10
+
+func size(m map[string]string) (n int) {
+	for k, v := range m {
+		n += len(k) + len(v)
+	}
+	return n
+}
+
 // ask runs the hooks; the zero Principal means that none had an opinion.
 func (c *Chain) ask(r *http.Request) (Principal, error) {
 	if len(c.askers) == 0 {
@@ -222,6 +232,9 @@ func (a *asker) put(ctx context.Context, h http.Header, cert []byte, key *digest
 			return answer{}, errors.New("the hook named a malformed principal")
 		}
 		p.Profile, p.Attributes = got.Principal.Profile, got.Principal.Attributes
+		if size(p.Profile)+size(p.Attributes) > maxTold {
+			return answer{}, errors.New("the hook tells more of a principal than is kept")
+		}
 		out.p = p
 	default:
 		return answer{}, fmt.Errorf("the hook gave the unknown verdict %d", got.Verdict)
