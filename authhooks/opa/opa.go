@@ -152,8 +152,10 @@ func (a *Authorizer) watch(ctx context.Context, seen string) {
 		}
 		var p *policy
 		if err == nil {
-			seen = hash // what is broken is tried once
 			p, err = a.prepare(ctx, files, hash)
+			if !errors.Is(err, errRoom) {
+				seen = hash // what is broken is tried once
+			}
 		}
 		if err != nil {
 			why := err.Error()
@@ -218,13 +220,16 @@ func sorted(files map[string][]byte) []string {
 	return names
 }
 
+// errRoom says that a policy could not be laid out, which tells nothing of it.
+var errRoom = errors.New("there is no room for the policy's files")
+
 // prepare compiles what was read: the very bytes, whatever the files hold now.
 func (a *Authorizer) prepare(ctx context.Context, files map[string][]byte, hash string) (*policy, error) {
 	// Files of data are merged by the loader, which reads them where they are; they
 	// are laid out for it as they were read.
 	dir, err := os.MkdirTemp("", "rouse-policy-")
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(errRoom, err)
 	}
 	defer os.RemoveAll(dir)
 	root := a.o.Policy
@@ -238,10 +243,10 @@ func (a *Authorizer) prepare(ctx context.Context, files map[string][]byte, hash 
 		}
 		to := filepath.Join(dir, rel)
 		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-			return nil, err
+			return nil, errors.Join(errRoom, err)
 		}
 		if err := os.WriteFile(to, raw, 0o600); err != nil {
-			return nil, err
+			return nil, errors.Join(errRoom, err)
 		}
 	}
 	// Schemas may refer to others by a URL: none is fetched.

@@ -127,6 +127,31 @@ decision := "deny" if { input.verb == "PUT"; input.resource.id == "/conflict" }
 	}
 }
 
+// A policy that could not be laid out, as on a disk that is full, is tried again: its
+// files do not change once more by themselves.
+func TestAPolicyThatFoundNoRoomIsTriedAgain(t *testing.T) {
+	tmp := filepath.Join(t.TempDir(), "tmp")
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", tmp)
+	dir := t.TempDir()
+	put(t, dir, "p.rego", "package rouse\ndecision := true\n")
+	a := open(t, Options{Policy: dir, Recheck: 10 * time.Millisecond})
+	if err := os.Remove(tmp); err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir, "p.rego", "package rouse\ndecision := false\n")
+	until(t, func() bool { return a.Broken() != "" })
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool {
+		r, err := a.Authorize(t.Context(), question("GET", "route", "/x", true))
+		return err == nil && r.Verdict == contract.Deny && a.Broken() == ""
+	})
+}
+
 func TestASlowPolicyEndsByItsDeadline(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
