@@ -2,7 +2,9 @@ package pluginhost
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -64,6 +66,43 @@ func TestAnAuthPluginDecides(t *testing.T) {
 	}
 	if _, err := (&Host{}).AuthHook("corp"); err == nil {
 		t.Error("a hook that is not configured is there")
+	}
+}
+
+// heard is a log whose warnings are heard.
+type heard chan string
+
+func (heard) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (l heard) WithAttrs([]slog.Attr) slog.Handler         { return l }
+func (l heard) WithGroup(string) slog.Handler              { return l }
+func (l heard) Handle(_ context.Context, r slog.Record) error {
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool { text += " " + a.String(); return true })
+	select {
+	case l <- text:
+	default:
+	}
+	return nil
+}
+
+// An auth plugin that looks at fields which its entry does not show knows nobody:
+// that is said.
+func TestAnAuthPluginThatIsShownTooLittleIsNamed(t *testing.T) {
+	t.Parallel()
+	said := make(heard, 8)
+	spec := ownSpec("hook")
+	spec.Headers = []string{"Cookie"}
+	hookHost(t, spec, func(h *Host) { h.deps.log = slog.New(said) })
+	select {
+	case text := <-said:
+		if !strings.Contains(text, "not shown") || !strings.Contains(text, "plugin=corp headers=[Authorization]") {
+			t.Error(text)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("nothing is said")
+	}
+	if hidden := (Spec{}).hides([]string{"authorization"}); len(hidden) > 0 {
+		t.Error(hidden)
 	}
 }
 

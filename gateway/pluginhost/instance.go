@@ -33,8 +33,6 @@ const (
 
 // description is what a plugin says of itself, checked.
 type description struct {
-	kind          string
-	offered       string // its own idea of its type or name
 	version       string
 	targetSchema  json.RawMessage
 	targets       *schema
@@ -43,7 +41,7 @@ type description struct {
 	maxBatch      int
 	authenticates bool
 	authorizes    bool
-	headers       []string
+	headers       []string // that it looks at
 }
 
 // instance is one process of a plugin, configured and ready.
@@ -199,7 +197,7 @@ func (i *instance) describeTransport(ctx context.Context, settings json.RawMessa
 		return notDescribed(err, "transport")
 	}
 	c := d.GetCapabilities()
-	i.desc = description{kind: wire.Transport, offered: clip(d.Type), version: clip(d.Version), targetSchema: d.TargetSchema,
+	i.desc = description{version: clip(d.Version), targetSchema: d.TargetSchema,
 		atMostOnce: c.GetAtMostOnce(), signed: c.GetSigned(), maxBatch: int(min(max(c.GetMaxBatch(), 1), maxBatch))}
 	if i.desc.targets, err = compileSchema(d.TargetSchema); err != nil {
 		return wrap(CodeDescription, err, "the plugin's schema of targets cannot be used")
@@ -215,7 +213,7 @@ func (i *instance) describeHook(ctx context.Context, settings json.RawMessage) e
 	if !d.Authenticates && !d.Authorizes {
 		return errorf(CodeDescription, "the plugin neither authenticates nor authorizes")
 	}
-	i.desc = description{kind: wire.AuthHook, offered: clip(d.Name), version: clip(d.Version), authenticates: d.Authenticates, authorizes: d.Authorizes, headers: d.Headers}
+	i.desc = description{version: clip(d.Version), authenticates: d.Authenticates, authorizes: d.Authorizes, headers: d.Headers}
 	return checkSettings(d.ConfigSchema, settings)
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/rouse-run/rouse/plugins/contract"
 	"github.com/rouse-run/rouse/plugins/sdk"
-	"github.com/rouse-run/rouse/plugins/wire"
 )
 
 // Local is a built-in transport in the gateway's own process.
@@ -30,7 +29,7 @@ var (
 // newLocal configures a built-in transport here. One that cannot be used says
 // so at every call.
 func newLocal(ctx context.Context, name string, spec Spec, t sdk.Transport, d *deps) *Local {
-	l := &Local{name: name, spec: spec, deps: d, t: t, desc: description{kind: wire.Transport, offered: t.Type, version: t.Version,
+	l := &Local{name: name, spec: spec, deps: d, t: t, desc: description{version: t.Version,
 		targetSchema: t.TargetSchema, atMostOnce: t.AtMostOnce, signed: t.Signed, maxBatch: 1}}
 	fail := func(err error) {
 		if e, ok := errors.AsType[*Error](err); ok {

@@ -182,6 +182,16 @@ func (p Spec) shown() []string {
 	return p.Headers
 }
 
+// hides gives those of some header fields that an auth hook is not shown.
+func (p Spec) hides(headers []string) (hidden []string) {
+	for _, h := range headers {
+		if !slices.ContainsFunc(p.shown(), func(s string) bool { return strings.EqualFold(s, h) }) {
+			hidden = append(hidden, clip(h))
+		}
+	}
+	return hidden
+}
+
 func (p Spec) memory() int64 {
 	if p.Memory == 0 {
 		return int64(defaultMemory)

@@ -83,6 +83,10 @@ func (c *child) run(ctx context.Context) {
 		if err == nil {
 			c.set(stateUp, inst, nil)
 			c.deps.log.Info("plugin is up", "plugin", c.name, "version", inst.desc.version, "pid", inst.proc.ID())
+			if hidden := c.spec.hides(inst.desc.headers); len(hidden) > 0 {
+				c.deps.log.Warn("the plugin looks at header fields that it is not shown; its entry's headers must list them, and the gateway be restarted",
+					"plugin", c.name, "headers", hidden)
+			}
 			err = c.watch(ctx, inst)
 			c.set(stateStarting, nil, nil)
 			inst.stop(c.grace(ctx, err))

@@ -34,7 +34,7 @@ func TestAnEndSeenAtTheSocketFirstIsACrash(t *testing.T) {
 	t.Parallel()
 	p := &process{cmd: &exec.Cmd{Process: &os.Process{Pid: os.Getpid()}}, exited: make(chan struct{}), err: errors.New("exit status 4")}
 	asked := 0
-	i := &instance{proc: p, desc: description{kind: wire.Transport}, transport: closedFirst{asked: func() {
+	i := &instance{proc: p, desc: description{}, transport: closedFirst{asked: func() {
 		if asked++; asked == missesMost {
 			time.AfterFunc(20*time.Millisecond, func() { close(p.exited) })
 		}

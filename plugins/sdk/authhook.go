@@ -21,8 +21,10 @@ type AuthHook struct {
 	Version string
 	// ConfigSchema is a JSON Schema (2020-12) of the settings.
 	ConfigSchema json.RawMessage
-	// Headers are the only fields of a request that Authenticate looks at; answers
-	// are remembered by them. Empty means all.
+	// Headers are the fields of a request that Authenticate looks at. Which it is
+	// shown, and by which its answers are remembered, the plugin's entry in the
+	// plugins file says (headers; Authorization if it says nothing); the gateway
+	// logs when one of these is not among them.
 	Headers []string
 
 	// Configure takes the settings before anything is asked. An error refuses

@@ -133,8 +133,8 @@ type DescribeResponse struct {
 	// others are not made.
 	Authenticates bool `protobuf:"varint,4,opt,name=authenticates,proto3" json:"authenticates,omitempty"`
 	Authorizes    bool `protobuf:"varint,5,opt,name=authorizes,proto3" json:"authorizes,omitempty"`
-	// headers are the only ones the hook is shown, and answers are kept by their
-	// values; empty means all.
+	// headers are those that the hook looks at. Which it is shown, and by which
+	// answers are kept, the gateway's configuration says.
 	Headers       []string `protobuf:"bytes,6,rep,name=headers,proto3" json:"headers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
