@@ -22,6 +22,7 @@ var (
 	secretName  = regexp.MustCompile(`(?i)(^|_|-|\.)(token|password|secret|authorization|cookie|dsn|keys?)$`)
 	urlPassword = regexp.MustCompile(`(://[^/\s:@]*:)[^@\s/]+@`)
 	bearer      = regexp.MustCompile(`(?i)(bearer\s+)[A-Za-z0-9._~+/=-]+`)
+	ownToken    = regexp.MustCompile(`(rouse_(?:ct|ht|wt|pat)_)[A-Za-z0-9._~+/=-]+`)
 )
 
 func redact(_ []string, a slog.Attr) slog.Attr {
@@ -38,13 +39,16 @@ func redact(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// Scrub hides the passwords of URLs and bearer tokens within a text.
+// Scrub hides the passwords of URLs, bearer tokens and the gateway's own tokens within a text.
 func Scrub(s string) string {
 	if strings.Contains(s, "://") {
 		s = urlPassword.ReplaceAllString(s, "${1}[redacted]@")
 	}
 	if strings.Contains(s, "earer") || strings.Contains(s, "EARER") {
 		s = bearer.ReplaceAllString(s, "${1}[redacted]")
+	}
+	if strings.Contains(s, "rouse_") {
+		s = ownToken.ReplaceAllString(s, "${1}[redacted]")
 	}
 	return s
 }

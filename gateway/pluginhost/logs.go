@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -126,10 +128,24 @@ func pass(log *slog.Logger, text string) {
 		}
 	}
 	if len(fields) > 0 {
-		log = log.With("fields", fields)
+		log = log.With(slog.Attr{Key: "fields", Value: value(fields)})
 	}
 	say := map[slog.Level]func(string, ...any){slog.LevelDebug: log.Debug, slog.LevelInfo: log.Info, slog.LevelWarn: log.Warn, slog.LevelError: log.Error}
 	say[level](entry.Message)
+}
+
+// value is JSON in the log's own form, so that the log sees which names mean a
+// secret.
+func value(v any) slog.Value {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return slog.AnyValue(v)
+	}
+	attrs := make([]slog.Attr, 0, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		attrs = append(attrs, slog.Attr{Key: k, Value: value(m[k])})
+	}
+	return slog.GroupValue(attrs...)
 }
 
 // lines gives what is remembered, oldest first.

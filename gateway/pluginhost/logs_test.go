@@ -1,0 +1,35 @@
+package pluginhost
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/rouse-run/rouse/gateway/obs"
+)
+
+// What a plugin prints of tokens and of fields whose names mean a secret is neither
+// passed on nor, of tokens, kept.
+func TestWhatPluginsPrintIsScrubbed(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	o := newOutput(obs.NewLogger(&log, slog.LevelDebug, "json"))
+	for _, line := range []string{
+		`{"@level":"info","@message":"sent","password":"hunter2","deep":{"api_token":"hunter2","n":7}}`,
+		`got {"claimToken":"rouse_ct_k1.hunter2-x_y"}`,
+		"rouse_pat_hunter2",
+	} {
+		if _, err := o.Write([]byte(line + "\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := log.String(); strings.Contains(got, "hunter2") || !strings.Contains(got, `"fields":{"deep":{"api_token":"[redacted]","n":7},"password":"[redacted]"}`) || !strings.Contains(got, "rouse_ct_[redacted]") {
+		t.Error(got)
+	}
+	for _, l := range o.lines()[1:] {
+		if strings.Contains(l.Text, "hunter2") {
+			t.Error(l.Text)
+		}
+	}
+}
