@@ -233,9 +233,15 @@ func like(f *os.File, old fs.FileInfo) error {
 	if old == nil {
 		return f.Chmod(0o600)
 	}
-	if st, ok := old.Sys().(*syscall.Stat_t); ok && (int(st.Uid) != os.Geteuid() || int(st.Gid) != os.Getegid()) {
-		if err := f.Chown(int(st.Uid), int(st.Gid)); err != nil {
-			return err
+	made, err := f.Stat() // a folder may have given it its group already
+	if err != nil {
+		return err
+	}
+	was, ok := old.Sys().(*syscall.Stat_t)
+	is, alike := made.Sys().(*syscall.Stat_t)
+	if ok && alike && (was.Uid != is.Uid || was.Gid != is.Gid) {
+		if err := f.Chown(int(was.Uid), int(was.Gid)); err != nil {
+			return fmt.Errorf("the token file's owner cannot be kept: %w", err)
 		}
 	}
 	return f.Chmod(old.Mode().Perm())
