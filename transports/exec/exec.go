@@ -19,7 +19,6 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/rouse-run/rouse/plugins/contract"
@@ -58,7 +57,6 @@ type Transport struct {
 	commands map[string]Command
 	slots    map[string]chan struct{}
 	path     string
-	wg       sync.WaitGroup
 }
 
 const schema = `{"type":"object","required":["command"],"properties":{"type":{"type":"string"},` +
@@ -118,7 +116,6 @@ func Plugin() sdk.Transport {
 		},
 		ValidateTarget: func(_ context.Context, target json.RawMessage) error { return t.validate(target) },
 		Deliver:        func(ctx context.Context, d contract.Delivery) contract.Result { return t.Deliver(ctx, d) },
-		Close:          func() { t.wg.Wait() },
 	}
 }
 
@@ -199,12 +196,14 @@ func (t *Transport) start(name string, c Command, d contract.Delivery, release f
 		release()
 		return contract.Result{Outcome: contract.Retry, Error: "the command cannot be started"}
 	}
-	t.wg.Go(func() {
+	// It outlives the transport, which nothing must keep from ending: this process
+	// waits for it only to count it and to leave no zombie.
+	go func() {
 		defer release()
 		if err := cmd.Wait(); err != nil {
 			sdk.Logger().Warn("command failed", "command", name, "wake_id", d.WakeID, "exit_code", cmd.ProcessState.ExitCode())
 		}
-	})
+	}()
 	return contract.Result{Outcome: contract.Accepted}
 }
 
