@@ -323,7 +323,7 @@ func (h *Host) removeTransport(name string) {
 
 // letGo ends what is no longer in the configuration: a process when its calls
 // have ended; what is in this process lets calls under way end by itself, and is
-// not waited for, since it may have commands that run on.
+// not waited for: how long closing a connection takes holds up no other entry.
 func (h *Host) letGo(t *Transport, l *Local) {
 	if t != nil {
 		if c := t.get(); c != nil {
