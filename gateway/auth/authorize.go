@@ -104,7 +104,11 @@ func (c *Chain) mayRoute(r *http.Request, p Principal) error {
 		}
 		return err
 	}
-	if err := may(r.Method, r.URL.Path); err != nil {
+	verb := r.Method
+	if verb == http.MethodHead {
+		verb = http.MethodGet // it tells no less than a policy on reading means to keep
+	}
+	if err := may(verb, r.URL.Path); err != nil {
 		return err
 	}
 	// A fork shows what its source holds: who makes one reads the source.

@@ -405,6 +405,22 @@ func TestARouteHasOneName(t *testing.T) {
 	}
 }
 
+// A policy that lets nobody read a stream means its HEAD too.
+func TestAHeadIsJudgedAsARead(t *testing.T) {
+	t.Parallel()
+	c := New(Config{Insecure: true, Authorizers: []contract.Authorizer{judgement(func(q contract.Question) (contract.Ruling, error) {
+		if q.Verb == "GET" {
+			return contract.Ruling{Verdict: contract.Deny}, nil
+		}
+		return contract.Ruling{}, nil
+	})}})
+	for method, want := range map[string]problem.Code{"GET": problem.Forbidden, "HEAD": problem.Forbidden, "PUT": ""} {
+		if _, err := c.Authenticate(httptest.NewRequest(method, "/private/a", nil)); problem.CodeOf(err) != want {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+}
+
 // Who forks a stream reads it: under whatever name the source is given, its path is asked about too.
 func TestAForkIsAReadOfItsSource(t *testing.T) {
 	t.Parallel()

@@ -235,8 +235,14 @@ func replaceFile(path string, change func([]byte) ([]byte, error)) error {
 
 // keepOwner gives a file another one's owner: the gateway may be a user of its own, who must go on to read it.
 func keepOwner(f *os.File, like fs.FileInfo) error {
-	if st, ok := like.Sys().(*syscall.Stat_t); ok && (int(st.Uid) != os.Geteuid() || int(st.Gid) != os.Getegid()) {
-		return f.Chown(int(st.Uid), int(st.Gid))
+	made, err := f.Stat() // a folder may have given it its group already
+	if err != nil {
+		return err
+	}
+	was, ok := like.Sys().(*syscall.Stat_t)
+	is, alike := made.Sys().(*syscall.Stat_t)
+	if ok && alike && (was.Uid != is.Uid || was.Gid != is.Gid) {
+		return f.Chown(int(was.Uid), int(was.Gid))
 	}
 	return nil
 }

@@ -144,7 +144,11 @@ const drainTime = time.Minute
 // it in its place once it is ready. If it does not become so, nothing changes.
 func (s *slot) replace(ctx context.Context, spec Spec) {
 	next := s.launch(ctx, spec)
-	wait, cancel := context.WithTimeout(ctx, 2*startTimeout)
+	patience := startTimeout
+	if spec.Builtin != "" {
+		patience = ownTimeout
+	}
+	wait, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
 	if err := next.settled(wait); err != nil {
 		next.cancel()
