@@ -2039,6 +2039,20 @@ CREATE FUNCTION rouse.subscription_unsettled(p_age_ms bigint, p_limit integer) R
 
 COMMENT ON FUNCTION rouse.subscription_unsettled(p_age_ms bigint, p_limit integer) IS 'Subscriptions that nobody has finished settling.';
 
+CREATE FUNCTION rouse.subscription_unwatch(p_service integer, p_id text, p_principal text, p_path text) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.subscription_unwatch(p_service integer, p_id text, p_principal text, p_path text) IS 'Takes a stream''s name back from a subscription, with an audit row.';
+
+CREATE FUNCTION rouse.subscription_watch(p_service integer, p_id text, p_principal text, p_streams text[]) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.subscription_watch(p_service integer, p_id text, p_principal text, p_streams text[]) IS 'Names more streams of a subscription, with an audit row.';
+
 CREATE FUNCTION rouse.t100_entity_changed() RETURNS trigger
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'

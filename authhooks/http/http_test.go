@@ -86,7 +86,9 @@ func TestWhateverElseComesBackRefuses(t *testing.T) {
 			w.WriteHeader(201)
 			_, _ = io.WriteString(w, `{"verdict":"allow"}`)
 		},
-		"redirect":    func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "https://elsewhere.example", http.StatusTemporaryRedirect) },
+		"redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://elsewhere.example", http.StatusTemporaryRedirect)
+		},
 		"no JSON":     func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "allow") },
 		"nothing":     func(http.ResponseWriter, *http.Request) {},
 		"no verdict":  func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{}`) },
