@@ -168,15 +168,16 @@ func TestSweepTakesTheDatabasesOfDeadProcessesOnly(t *testing.T) {
 func TestATestHasOnePool(t *testing.T) {
 	t.Parallel()
 	db := New(t)
-	if db.Pool(t) != db.Pool(t) {
+	pool := db.Pool(t)
+	if db.Pool(t) != pool {
 		t.Error("each call opens a pool of its own: a test that asks in a loop uses up the server's connections")
 	}
 	t.Run("sub", func(sub *testing.T) {
-		if db.Pool(sub) == db.Pool(t) {
+		if db.Pool(sub) == pool {
 			t.Error("a subtest's end closes its parent's pool")
 		}
 	})
-	if err := db.Pool(t).Ping(t.Context()); err != nil {
+	if err := pool.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
