@@ -3,9 +3,16 @@ package webhook_test
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -245,7 +252,8 @@ func TestBrokenReceivers(t *testing.T) {
 	for name, url := range map[string]string{
 		"refused": dead, "hangs up": raw(""), "not http": raw("hello\r\n\r\n"), "half a header": raw("HTTP/1.1 200 OK\r\nConten"),
 		"a header without end": raw("HTTP/1.1 200 OK\r\nX: " + strings.Repeat("y", 1<<20)), "switches protocols": raw("HTTP/1.1 101 Switching Protocols\r\n\r\n"),
-		"a name that is none": "http://does-not-exist.invalid/hook?key=s3cret",
+		"a name that is none":      "http://does-not-exist.invalid/hook?key=s3cret",
+		"a certificate of its own": secure(t, time.Now().Add(time.Hour)), "a certificate that has ended": secure(t, time.Now().Add(-time.Hour)),
 	} {
 		r := deliver(t.Context(), loopback(t, 10*time.Second), url, 1)
 		if r.Outcome != contract.Retry {
@@ -261,6 +269,27 @@ func TestBrokenReceivers(t *testing.T) {
 			t.Errorf("target %s: %+v", bad, r)
 		}
 	}
+}
+
+// secure is a receiver that shows a certificate nobody vouches for, good until a
+// time. Nothing may be sent to it.
+func secure(t *testing.T, until time.Time) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: until.Add(-48 * time.Hour), NotAfter: until, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, made, made, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was sent") }))
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // of the handshakes that fail
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s.URL + "/hook?key=s3cret"
 }
 
 // S11: the check that runs on the address of every connection, asked directly.
