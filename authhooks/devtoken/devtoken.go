@@ -48,6 +48,9 @@ type Options struct {
 	// PassUnknown has no opinion on bearer tokens that are not of this file and do
 	// not begin with [Prefix]: the next hook may know them.
 	PassUnknown bool
+	// CacheFor is how long an answer may be remembered by somebody who forgets it
+	// when the file changes; zero: not at all. No answer outlives its token.
+	CacheFor time.Duration
 	// Now is the clock; nil means the system's.
 	Now func() time.Time
 }
@@ -112,12 +115,12 @@ func read(path string) (map[[sha256.Size]byte]Entry, error) {
 }
 
 // Authenticate implements contract.AuthHook: no bearer token, no opinion; an
-// unknown or ended one is refused. Nothing is to be remembered: the answer comes
-// from memory anyway.
+// unknown or ended one is refused. Without CacheFor nothing is to be remembered:
+// the answer comes from memory anyway.
 func (h *Hook) Authenticate(_ context.Context, r contract.Request) (contract.Decision, error) {
 	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !ok || !strings.EqualFold(scheme, "Bearer") {
-		return contract.Decision{}, nil
+		return contract.Decision{CacheFor: h.o.CacheFor}, nil
 	}
 	c := h.current()
 	if c.err != nil {
@@ -129,13 +132,17 @@ func (h *Hook) Authenticate(_ context.Context, r contract.Request) (contract.Dec
 	sum := sha256.Sum256([]byte(token))
 	e, found := c.byHash[sum]
 	if !found && h.o.PassUnknown && !strings.HasPrefix(token, Prefix) {
-		return contract.Decision{}, nil
+		return contract.Decision{CacheFor: h.o.CacheFor}, nil
 	}
 	raw, _ := hex.DecodeString(e.SHA256)
 	if !found || subtle.ConstantTimeCompare(raw, sum[:]) != 1 || !e.ExpiresAt.IsZero() && !h.o.Now().Before(e.ExpiresAt) {
-		return contract.Decision{Verdict: contract.Deny}, nil
+		return contract.Decision{Verdict: contract.Deny, CacheFor: h.o.CacheFor}, nil
+	}
+	remember := h.o.CacheFor
+	if !e.ExpiresAt.IsZero() {
+		remember = min(remember, e.ExpiresAt.Sub(h.o.Now()))
 	}
 	kind, id, _ := strings.Cut(e.Principal, ":")
-	return contract.Decision{Verdict: contract.Allow,
+	return contract.Decision{Verdict: contract.Allow, CacheFor: remember,
 		Principal: contract.Principal{Kind: kind, ID: id, Profile: map[string]string{"auth_provider": "devtoken"}}}, nil
 }

@@ -40,6 +40,9 @@ type Options struct {
 	AllowHTTP bool
 }
 
+// notAsked is how long it is remembered that there is nothing to ask about.
+const notAsked = time.Minute
+
 // maxAnswer bounds an answer in bytes.
 const maxAnswer = 64 << 10
 
@@ -142,7 +145,7 @@ func (h *Hook) Authenticate(ctx context.Context, r contract.Request) (contract.D
 		}
 	}
 	if len(shown) == 0 && r.Certificate == nil {
-		return contract.Decision{}, nil
+		return contract.Decision{CacheFor: notAsked}, nil
 	}
 	a, err := h.ask(ctx, whoAsks{"authenticate", shown, r.Certificate})
 	if err != nil {

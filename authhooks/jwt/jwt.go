@@ -185,13 +185,14 @@ type head struct {
 func (h *Hook) Authenticate(ctx context.Context, r contract.Request) (contract.Decision, error) {
 	deny := func(why string) contract.Decision { return contract.Decision{Verdict: contract.Deny, Why: why} }
 	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	// What is not for this hook stays so.
 	if !ok || !strings.EqualFold(scheme, "Bearer") {
-		return contract.Decision{}, nil
+		return contract.Decision{CacheFor: h.o.CacheFor}, nil
 	}
 	token = strings.TrimSpace(token)
 	first, issuer, ok := peek(token)
 	if !ok || issuer != h.o.Issuer {
-		return contract.Decision{}, nil
+		return contract.Decision{CacheFor: h.o.CacheFor}, nil
 	}
 	alg, allowed := h.algs[first.Alg]
 	if !allowed || len(token) > maxToken || first.Crit != nil || first.B64 != nil {

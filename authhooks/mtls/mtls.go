@@ -79,7 +79,7 @@ func (h *Hook) Headers() []string { return nil }
 // fits, no opinion. One that is over since the connection was made is refused.
 func (h *Hook) Authenticate(_ context.Context, r contract.Request) (contract.Decision, error) {
 	if r.Certificate == nil {
-		return contract.Decision{}, nil
+		return contract.Decision{CacheFor: cacheFor}, nil
 	}
 	cert, err := x509.ParseCertificate(r.Certificate)
 	if err != nil {
@@ -99,7 +99,7 @@ func (h *Hook) Authenticate(_ context.Context, r contract.Request) (contract.Dec
 				Principal: contract.Principal{Kind: rule.Kind, ID: id, Profile: map[string]string{"auth_provider": "mtls", "auth_subject": cert.Subject.String()}}}, nil
 		}
 	}
-	return contract.Decision{}, nil
+	return contract.Decision{CacheFor: min(cacheFor, cert.NotAfter.Sub(now))}, nil
 }
 
 func isID(s string) bool {

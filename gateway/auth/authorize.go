@@ -150,10 +150,11 @@ type question struct {
 
 // judge is an authorizer with what is remembered of it.
 type judge struct {
-	by     contract.Authorizer
-	cfg    *Config
-	counts *metrics
-	slots  chan struct{}
+	by         contract.Authorizer
+	generation func() uint64
+	cfg        *Config
+	counts     *metrics
+	slots      chan struct{}
 
 	mu   sync.RWMutex
 	seen map[question]ruling
@@ -162,18 +163,19 @@ type judge struct {
 type ruling struct {
 	verdict contract.Verdict
 	until   time.Time
+	by      uint64 // the generation that was asked
 }
 
 func newJudge(by contract.Authorizer, cfg *Config, counts *metrics) *judge {
-	return &judge{by: by, cfg: cfg, counts: counts, slots: make(chan struct{}, cfg.MaxPending), seen: map[question]ruling{}}
+	return &judge{by: by, generation: generationOf(by), cfg: cfg, counts: counts, slots: make(chan struct{}, cfg.MaxPending), seen: map[question]ruling{}}
 }
 
 func (j *judge) ask(ctx context.Context, q contract.Question, key question) (contract.Verdict, error) {
-	began := j.cfg.Now()
+	began, generation := j.cfg.Now(), j.generation()
 	j.mu.RLock()
 	got, ok := j.seen[key]
 	j.mu.RUnlock()
-	if ok && began.Before(got.until) {
+	if ok && got.by == generation && began.Before(got.until) {
 		j.counts.remembered.Inc()
 		return got.verdict, nil
 	}
@@ -191,7 +193,7 @@ func (j *judge) ask(ctx context.Context, q contract.Question, key question) (con
 	if r.CacheFor > 0 {
 		j.mu.Lock()
 		makeRoom(j.seen, maxRulings, func(e ruling) bool { return !began.Before(e.until) })
-		j.seen[key] = ruling{r.Verdict, began.Add(min(r.CacheFor, j.cfg.MaxCache))}
+		j.seen[key] = ruling{r.Verdict, began.Add(min(r.CacheFor, j.cfg.MaxCache)), generation}
 		j.mu.Unlock()
 	}
 	return r.Verdict, nil

@@ -65,29 +65,60 @@ func (c *Chain) ask(r *http.Request) (Principal, error) {
 // and kept in place of credentials.
 type digest [sha256.Size]byte
 
+// Generational is a hook or an authorizer that becomes another one now and then,
+// as when its settings change.
+type Generational interface {
+	// Generation is another number after each change, never one that was. It is
+	// asked for at each request and takes no time.
+	Generation() uint64
+}
+
+// generationOf gives what v says, always the same if it says nothing.
+func generationOf(v any) func() uint64 {
+	if g, ok := v.(Generational); ok {
+		return g.Generation
+	}
+	return func() uint64 { return 0 }
+}
+
+// WithoutSystem is h for a [Chain], but whoever it takes for a system principal is
+// refused: those pass every check of ownership.
+func WithoutSystem(h contract.AuthHook) contract.AuthHook { return withoutSystem{h} }
+
+type withoutSystem struct{ contract.AuthHook }
+
 // answer is what a hook said.
 type answer struct {
 	p       Principal
 	verdict contract.Verdict
 	why     string    // of a refusal, for the log
 	until   time.Time // not to be used from then on
+	by      uint64    // the generation that was asked
+}
+
+// inquiry is what requests that wait for one answer have in common.
+type inquiry struct {
+	key digest
+	by  uint64
 }
 
 // asker is a hook with what is remembered of it.
 type asker struct {
-	hook    contract.AuthHook
-	headers []string // nil: all
-	cfg     *Config
-	counts  *metrics
-	salt    [16]byte
-	slots   chan struct{}
+	hook       contract.AuthHook
+	noSystem   bool
+	generation func() uint64
+	headers    []string // nil: all
+	cfg        *Config
+	counts     *metrics
+	salt       [16]byte
+	slots      chan struct{}
 	// remembers says that the hook has let an answer be remembered.
 	remembers atomic.Bool
 
 	mu      sync.RWMutex
 	let     map[digest]answer
 	refused map[digest]answer // and no opinions
-	pending map[digest]*call
+	pending map[inquiry]*call
 }
 
 // call is an answer that is waited for.
@@ -98,8 +129,12 @@ type call struct {
 }
 
 func newAsker(h contract.AuthHook, cfg *Config, counts *metrics) *asker {
-	a := &asker{hook: h, cfg: cfg, counts: counts, slots: make(chan struct{}, cfg.MaxPending),
-		let: map[digest]answer{}, refused: map[digest]answer{}, pending: map[digest]*call{}}
+	bounded, noSystem := h.(withoutSystem)
+	if noSystem {
+		h = bounded.AuthHook
+	}
+	a := &asker{hook: h, noSystem: noSystem, generation: generationOf(h), cfg: cfg, counts: counts, slots: make(chan struct{}, cfg.MaxPending),
+		let: map[digest]answer{}, refused: map[digest]answer{}, pending: map[inquiry]*call{}}
 	_, _ = rand.Read(a.salt[:]) // never fails: crypto/rand ends the process instead
 	if r, ok := h.(contract.HeaderReader); ok {
 		a.headers = []string{}
@@ -113,8 +148,10 @@ func newAsker(h contract.AuthHook, cfg *Config, counts *metrics) *asker {
 // ask gives the hook's answer, from memory where it may. Equal questions that
 // come while one is answered share the answer, if it may be remembered at all.
 func (a *asker) ask(ctx context.Context, h http.Header, cert []byte) (answer, error) {
+	// Before it is asked: what it said before a change must not count after it.
+	by := a.generation()
 	if !a.remembers.Load() {
-		return a.put(ctx, h, cert, nil)
+		return a.put(ctx, h, cert, nil, by)
 	}
 	key, now := a.key(h, cert), a.cfg.Now()
 	a.mu.RLock()
@@ -123,22 +160,23 @@ func (a *asker) ask(ctx context.Context, h http.Header, cert []byte) (answer, er
 		got, ok = a.refused[key]
 	}
 	a.mu.RUnlock()
-	if ok && now.Before(got.until) {
+	if ok && got.by == by && now.Before(got.until) {
 		a.counts.remembered.Inc()
 		return got, nil
 	}
 	a.mu.Lock()
-	c := a.pending[key]
+	same := inquiry{key, by}
+	c := a.pending[same]
 	if c == nil {
 		c = &call{done: make(chan struct{})}
-		a.pending[key] = c
+		a.pending[same] = c
 		// It goes on for the others when this request is cut off.
 		shared := context.WithoutCancel(ctx)
 		a.mu.Unlock()
 		go func() {
-			c.a, c.err = a.put(shared, h, cert, &key)
+			c.a, c.err = a.put(shared, h, cert, &key, by)
 			a.mu.Lock()
-			delete(a.pending, key)
+			delete(a.pending, same)
 			a.mu.Unlock()
 			close(c.done)
 		}()
@@ -216,14 +254,14 @@ func (a *asker) request(h http.Header, cert []byte) contract.Request {
 
 // put asks the hook and waits no longer than the timeout, whether the hook looks
 // at its context or not; what may be remembered is.
-func (a *asker) put(ctx context.Context, h http.Header, cert []byte, key *digest) (answer, error) {
+func (a *asker) put(ctx context.Context, h http.Header, cert []byte, key *digest, by uint64) (answer, error) {
 	began, start := a.cfg.Now(), time.Now()
 	got, err := within(ctx, a.cfg.Timeout, a.slots, a.request(h, cert), a.hook.Authenticate)
 	a.counts.answered(start, got.Verdict, err)
 	if err != nil {
 		return answer{}, err
 	}
-	out := answer{verdict: got.Verdict, why: got.Why}
+	out := answer{verdict: got.Verdict, why: got.Why, by: by}
 	switch got.Verdict {
 	case contract.NoOpinion, contract.Deny:
 	case contract.Allow:
@@ -236,6 +274,10 @@ func (a *asker) put(ctx context.Context, h http.Header, cert []byte, key *digest
 			return answer{}, errors.New("the hook tells more of a principal than is kept")
 		}
 		out.p = p
+		if a.noSystem && p.Kind == System {
+			out = answer{verdict: contract.Deny, why: "the hook names a system principal, and allow_system is not set for it", by: by}
+			a.cfg.Log.WarnContext(ctx, "a hook names a system principal, which only one with allow_system: true may; the request is refused", "hook", a.hook.Name())
+		}
 	default:
 		return answer{}, fmt.Errorf("the hook gave the unknown verdict %d", got.Verdict)
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -30,17 +32,19 @@ type Auth struct {
 	RateBurst     int     `yaml:"rate_burst"`
 }
 
-// AuthHook is one of its members.
+// AuthHook is one of its members. Those that are built in run in a process of their own unless InProcess says that
+// they run in the gateway's.
 type AuthHook struct {
 	Tokens *TokensHook `yaml:"tokens"`
 	JWT    *JWTHook    `yaml:"jwt"`
 	MTLS   *MTLSHook   `yaml:"mtls"`
 	HTTP   *HTTPHook   `yaml:"http"`
-	// Plugin names a plugin that authenticates.
-	Plugin string `yaml:"plugin"`
+	// Plugin names a plugin that authenticates, and AllowSystem lets that one name system principals.
+	Plugin      string `yaml:"plugin"`
+	AllowSystem bool   `yaml:"allow_system"`
 }
 
-// Authorizer is one of its members.
+// Authorizer is one of its members, in a process of its own as hooks are.
 type Authorizer struct {
 	OPA  *OPAAuthorizer `yaml:"opa"`
 	HTTP *HTTPHook      `yaml:"http"`
@@ -51,6 +55,12 @@ type Authorizer struct {
 // TokensHook is a file of hashed tokens.
 type TokensHook struct {
 	File string `yaml:"file"`
+	// PassUnknown leaves bearer tokens that are not of the file, nor of the form of its tokens, to the next hook; nil:
+	// if there is one.
+	PassUnknown *bool `yaml:"pass_unknown"`
+	// CacheFor is how long an answer may be remembered where somebody looks after the file; zero: not at all.
+	CacheFor  time.Duration `yaml:"cache_for"`
+	InProcess bool          `yaml:"in_process"`
 }
 
 // JWTHook accepts an identity provider's tokens.
@@ -70,12 +80,16 @@ type JWTHook struct {
 	Refresh    time.Duration     `yaml:"refresh"`
 	MaxStale   time.Duration     `yaml:"max_stale"`
 	AllowHTTP  bool              `yaml:"allow_http"`
+	InProcess  bool              `yaml:"in_process"`
 }
 
 // MTLSHook makes principals of client certificates. See TLSClientCA.
 type MTLSHook struct {
 	// Rules are tried in order; without any, the subject's common name is a service's id.
 	Rules []MTLSRule `yaml:"rules"`
+	// AllowSystem lets certificates be those of system principals.
+	AllowSystem bool `yaml:"allow_system"`
+	InProcess   bool `yaml:"in_process"`
 }
 
 // MTLSRule makes one kind of principal of one field of a certificate.
@@ -98,6 +112,9 @@ type HTTPHook struct {
 	Secret    Secret        `yaml:"secret"`
 	Timeout   time.Duration `yaml:"timeout"`
 	AllowHTTP bool          `yaml:"allow_http"`
+	// AllowSystem lets the endpoint name system principals.
+	AllowSystem bool `yaml:"allow_system"`
+	InProcess   bool `yaml:"in_process"`
 }
 
 // OPAAuthorizer asks a Rego policy.
@@ -110,6 +127,86 @@ type OPAAuthorizer struct {
 	CacheFor time.Duration `yaml:"cache_for"`
 	// LogDecisions writes each decision to the log, without attributes and profiles.
 	LogDecisions bool `yaml:"log_decisions"`
+	InProcess    bool `yaml:"in_process"`
+}
+
+// Hook names what is built in of an entry and says whether it runs in the gateway's process; "" for a plugin.
+func (h AuthHook) Hook() (kind string, inProcess bool) {
+	switch {
+	case h.Tokens != nil:
+		return "tokens", h.Tokens.InProcess
+	case h.JWT != nil:
+		return "jwt", h.JWT.InProcess
+	case h.MTLS != nil:
+		return "mtls", h.MTLS.InProcess
+	case h.HTTP != nil:
+		return "http", h.HTTP.InProcess
+	}
+	return "", false
+}
+
+// Settings are those of what is built in, as a process of its own reads them: its secret in the clear, and its files
+// by names that hold in every folder.
+func (h AuthHook) Settings() (map[string]any, error) {
+	switch {
+	case h.Tokens != nil:
+		return settings(*h.Tokens, nil, "file")
+	case h.JWT != nil:
+		return settings(*h.JWT, nil, "keys_file")
+	case h.MTLS != nil:
+		return settings(*h.MTLS, nil)
+	case h.HTTP != nil:
+		return settings(*h.HTTP, &h.HTTP.Secret)
+	}
+	return nil, errors.New("a plugin has its settings in the plugins file")
+}
+
+// Hook is as [AuthHook.Hook].
+func (h Authorizer) Hook() (kind string, inProcess bool) {
+	switch {
+	case h.OPA != nil:
+		return "opa", h.OPA.InProcess
+	case h.HTTP != nil:
+		return "http", h.HTTP.InProcess
+	}
+	return "", false
+}
+
+// Settings are as [AuthHook.Settings].
+func (h Authorizer) Settings() (map[string]any, error) {
+	switch {
+	case h.OPA != nil:
+		return settings(*h.OPA, nil, "policy")
+	case h.HTTP != nil:
+		return settings(*h.HTTP, &h.HTTP.Secret)
+	}
+	return nil, errors.New("a plugin has its settings in the plugins file")
+}
+
+// settings gives a section's members, of which files are paths.
+func settings(section any, secret *Secret, files ...string) (map[string]any, error) {
+	raw, err := yaml.Marshal(section)
+	if err != nil {
+		return nil, err
+	}
+	var out map[string]any
+	if err := yaml.Unmarshal(raw, &out); err != nil {
+		return nil, err
+	}
+	delete(out, "in_process")
+	if secret != nil {
+		out["secret"] = secret.Reveal()
+	}
+	for _, name := range files {
+		path, _ := out[name].(string)
+		if path == "" {
+			continue
+		}
+		if out[name], err = filepath.Abs(path); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // UnmarshalText reads the section from a variable; it takes the place of the file's.
@@ -143,6 +240,10 @@ func (a Auth) validate() (wrong []error) {
 			bad("hooks[%d].jwt needs issuer and audiences", i)
 		case h.HTTP != nil && h.HTTP.URL == "":
 			bad("hooks[%d].http.url is needed", i)
+		case h.MTLS != nil && !h.MTLS.AllowSystem && slices.ContainsFunc(h.MTLS.Rules, func(r MTLSRule) bool { return r.Kind == "system" }):
+			bad("hooks[%d].mtls has a rule of kind system, which passes every check of ownership: that needs allow_system: true beside rules", i)
+		case h.AllowSystem && h.Plugin == "":
+			bad("hooks[%d].allow_system stands beside plugin; http and mtls have it among their own settings, and tokens and jwt have none", i)
 		}
 	}
 	for i, h := range a.Authorizers {

@@ -55,7 +55,8 @@ func TestWhatTheAuthSectionRefuses(t *testing.T) {
 		`{hooks: [{}]}`: "hooks[0]", `{hooks: [{tokens: {file: a}, plugin: b}]}`: "hooks[0]", `{hooks: [{tokens: {}}]}`: "tokens.file",
 		`{hooks: [{jwt: {issuer: a}}]}`: "audiences", `{hooks: [{http: {}}]}`: "http.url", `{authorizers: [{}]}`: "authorizers[0]",
 		`{authorizers: [{opa: {}}]}`: "opa.policy", `{deny_by_default: true}`: "deny_by_default", `{timeout: 2m}`: "timeout",
-		`{cache_max: 2h}`: "cache_max", `{rate_burst: 5}`: "rate_burst", `{hooks: [{mtls: {}}]}`: "ROUSE_TLS_CLIENT_CA", `{hoks: []}`: "hoks",
+		`{cache_max: 2h}`: "cache_max", `{rate_burst: 5}`: "rate_burst", `{hooks: [{mtls: {}}]}`: "ROUSE_TLS_CLIENT_CA",
+		`{hooks: [{mtls: {rules: [{from: cn, kind: system}]}}]}`: "allow_system", `{hooks: [{jwt: {issuer: a, audiences: [b]}, allow_system: true}]}`: "allow_system", `{hoks: []}`: "hoks",
 	} {
 		_, err := Load(Default(), Sources{File: write(t, "auth.yaml", "database_url: postgres://x\nauth: "+section+"\n"), Environ: map[string]string{"X": ""}})
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -66,5 +67,32 @@ func TestWhatTheAuthSectionRefuses(t *testing.T) {
 		if _, err := Load(Default(), Sources{Environ: map[string]string{"ROUSE_DATABASE_URL": "postgres://x", env: "/file"}}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s alone: %v", env, err)
 		}
+	}
+}
+
+// What a hook in a process of its own is told is all that the settings say, but where it runs.
+func TestSettingsOfHooks(t *testing.T) {
+	t.Parallel()
+	var a Auth
+	if err := a.UnmarshalText([]byte(`{hooks: [{tokens: {file: tokens}}, {jwt: {issuer: i, audiences: [a], skew: 90s}}, {http: {url: "https://x", secret: hunter2, in_process: true}}, {plugin: p}],
+		authorizers: [{opa: {policy: /etc/p}}]}`)); err != nil {
+		t.Fatal(err)
+	}
+	all := make([]map[string]any, len(a.Hooks))
+	for i, h := range a.Hooks {
+		all[i], _ = h.Settings()
+	}
+	file, _ := all[0]["file"].(string)
+	if !strings.HasPrefix(file, "/") || !strings.HasSuffix(file, "/tokens") || all[1]["skew"] != "1m30s" || all[2]["secret"] != "hunter2" || all[3] != nil {
+		t.Errorf("%v", all)
+	}
+	if _, there := all[2]["in_process"]; there {
+		t.Error("it is told where it runs")
+	}
+	if kind, inside := a.Hooks[2].Hook(); kind != "http" || !inside {
+		t.Error(kind, inside)
+	}
+	if rules, err := a.Authorizers[0].Settings(); err != nil || rules["policy"] != "/etc/p" {
+		t.Errorf("%v %v", rules, err)
 	}
 }

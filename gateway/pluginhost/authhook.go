@@ -30,6 +30,10 @@ func (h *AuthHook) Name() string { return h.name }
 // plugin at the start, by default the credentials' usual place.
 func (h *AuthHook) Headers() []string { return h.headers }
 
+// Generation tells the plugin's configurations apart: what was answered under
+// another one is not to be remembered.
+func (h *AuthHook) Generation() uint64 { return h.generation.Load() }
+
 // longestCache bounds what a plugin may ask for.
 const longestCache = 24 * time.Hour
 

@@ -56,7 +56,7 @@ func TestAnAuthPluginDecides(t *testing.T) {
 	// They are asked for before anything runs.
 	spec := ownSpec("hook")
 	spec.Headers = []string{"Cookie", "X-Team"}
-	h, err := New(t.Context(), Config{Amend: func(s *Set) { s.AuthHooks = map[string]Spec{"corp": spec} }})
+	h, err := New(t.Context(), Config{Amend: func(s *Set) error { s.AuthHooks = map[string]Spec{"corp": spec}; return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,9 +23,10 @@ func benchHost(b *testing.B) *Host {
 	b.Helper()
 	hook := ownSpec("hook")
 	h, err := New(context.WithoutCancel(b.Context()), Config{Registry: prometheus.NewRegistry(), Builtins: map[string]func() sdk.Transport{"fixture": func() sdk.Transport { return fixtureTransport(false) }},
-		Amend: func(s *Set) {
+		Amend: func(s *Set) error {
 			s.Transports = map[string]Spec{"plugin": ownSpec("transport"), "inside": {Builtin: "fixture", InProcess: true}}
 			s.AuthHooks = map[string]Spec{"corp": hook}
+			return nil
 		}})
 	if err != nil {
 		b.Fatal(err)

@@ -269,7 +269,7 @@ func fixtureHook() sdk.AuthHook {
 // fixtureHost is a gateway that is about to be killed.
 func fixtureHost() {
 	set := Set{Transports: map[string]Spec{"fixture": ownSpec("transport")}}
-	h, err := New(context.Background(), Config{Amend: func(s *Set) { *s = set }, TempDir: os.Getenv("HOST_DIR")})
+	h, err := New(context.Background(), Config{Amend: func(s *Set) error { *s = set; return nil }, TempDir: os.Getenv("HOST_DIR")})
 	if err == nil {
 		err = h.Start(context.Background())
 	}
@@ -340,8 +340,9 @@ func shortDir(t *testing.T) string {
 // newHost runs plugins until the test ends.
 func newHost(t *testing.T, set Set, change ...func(*Host)) *Host {
 	t.Helper()
-	h, err := New(context.WithoutCancel(t.Context()), Config{Amend: func(s *Set) {
+	h, err := New(context.WithoutCancel(t.Context()), Config{Amend: func(s *Set) error {
 		s.Transports, s.AuthHooks = maps.Clone(set.Transports), maps.Clone(set.AuthHooks)
+		return nil
 	}, TempDir: shortDir(t), Signer: fakeSigner{}, Registry: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))})
 	if err != nil {
 		t.Fatal(err)

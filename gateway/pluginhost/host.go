@@ -24,8 +24,9 @@ type Config struct {
 	// File is the plugins file; it is looked at every second, and what has changed
 	// in it is put to use. Empty = none.
 	File string
-	// Amend completes what the file says; it is called for every version of it.
-	Amend func(*Set)
+	// Amend completes what the file says, or refuses it; it is called for every
+	// version of it.
+	Amend func(*Set) error
 	// Builtins are the transports that this binary has.
 	Builtins map[string]func() sdk.Transport
 	// BuiltinHooks are the names of the auth hooks that this binary has, each to be
@@ -71,7 +72,7 @@ func New(ctx context.Context, cfg Config) (*Host, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Amend == nil {
-		cfg.Amend = func(*Set) {}
+		cfg.Amend = func(*Set) error { return nil }
 	}
 	m, err := newMetrics(cfg.Registry)
 	if err != nil {
@@ -110,7 +111,9 @@ func (h *Host) read() (s Set, mark [sha256.Size]byte, err error) {
 	if s.Transports == nil {
 		s.Transports = map[string]Spec{}
 	}
-	h.cfg.Amend(&s)
+	if err := h.cfg.Amend(&s); err != nil {
+		return s, mark, wrap(CodeConfiguration, err, "the plugins file "+h.cfg.File)
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.Transports)) {
 		if b := s.Transports[name].Builtin; b != "" && h.cfg.Builtins[b] == nil {
 			return s, mark, errorf(CodeConfiguration, "transports.%s: there is no builtin transport %q; there are %v", name, b, slices.Sorted(maps.Keys(h.cfg.Builtins)))

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -68,6 +69,10 @@ func (l *Local) info() Info {
 	return i
 }
 
+// ownCode is how a built-in plugin, which is trusted with it, says its own code of
+// what is wrong.
+var ownCode = regexp.MustCompile(`^([A-Z][A-Z_]+): (.*)$`)
+
 func (s *slot) info() Info {
 	s.mu.Lock()
 	c, stale := s.child, s.stale
@@ -90,6 +95,9 @@ func (s *slot) info() Info {
 		i.PID, _ = strconv.Atoi(c.current.proc.ID())
 		if c.unwell != "" {
 			i.Code, i.Detail = CodeUnhealthy, c.unwell
+			if m := ownCode.FindStringSubmatch(c.unwell); c.spec.Builtin != "" && m != nil {
+				i.Code, i.Detail = m[1], m[2]
+			}
 		}
 	case c.last != nil:
 		i.Code, i.Detail, i.NextStart = c.last.Code, c.last.Error(), c.nextTry
@@ -127,7 +135,7 @@ func (h *Host) HooksReady() (code, detail string, ok bool) {
 			_, wanted := h.set.AuthHooks[i.Name]
 			h.mu.Unlock()
 			if wanted {
-				return i.Code, "an auth hook of the plugins file does not run", false
+				return i.Code, "an auth hook does not run", false
 			}
 		}
 	}

@@ -242,7 +242,7 @@ func TestFilesThatAreWrongSayWhereAndQuoteNothing(t *testing.T) {
 	if _, err := Load("/nonexistent/plugins.yaml"); CodeOf(err) != CodeConfiguration {
 		t.Error(err)
 	}
-	if _, err := New(t.Context(), Config{Amend: func(s *Set) { s.Transports["a"] = Spec{Builtin: "nothing"} }}); CodeOf(err) != CodeConfiguration {
+	if _, err := New(t.Context(), Config{Amend: func(s *Set) error { s.Transports["a"] = Spec{Builtin: "nothing"}; return nil }}); CodeOf(err) != CodeConfiguration {
 		t.Error(err)
 	}
 }
@@ -266,4 +266,27 @@ func TestAChangedEntryIsTriedAgain(t *testing.T) {
 	}
 	until(t, 20*time.Second, "two is in use", func() bool { return answer(t, h, "fixture") == "two" })
 	until(t, 20*time.Second, "all is well", func() bool { return len(h.Health()) == 0 })
+}
+
+// What an auth hook has said under its old settings is told from what it says under
+// the new ones.
+func TestAChangedHookIsOfAnotherGeneration(t *testing.T) {
+	t.Parallel()
+	line := func(timeout string) string {
+		s := ownSpec("hook")
+		return fmt.Sprintf("authhooks:\n  corp: {path: %q, sha256: %s, env: {%s: hook}, timeout: %s}\n", s.Path, s.SHA256, fixtureEnv, timeout)
+	}
+	h, write := fileHost(t, line("3s"))
+	a, err := h.AuthHook("corp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	up(t, h)
+	before := a.Generation()
+	h.reload()
+	if a.Generation() != before {
+		t.Error("nothing has changed")
+	}
+	write(line("4s"))
+	until(t, 10*time.Second, "it is another one", func() bool { return a.Generation() == before+1 })
 }

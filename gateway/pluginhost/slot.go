@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rouse-run/rouse/plugins/wire"
@@ -36,6 +37,9 @@ type slot struct {
 	kind string
 	deps *deps
 	out  *output
+
+	// generation counts the configurations that have been put to use.
+	generation atomic.Uint64
 
 	mu    sync.Mutex
 	child *child
@@ -171,6 +175,7 @@ func (s *slot) replace(ctx context.Context, spec Spec) {
 	old := s.child
 	s.child, s.stale = next, nil
 	s.mu.Unlock()
+	s.generation.Add(1)
 	s.deps.log.Info("plugin has its new configuration", "plugin", s.name)
 	s.retire(ctx, old)
 }

@@ -41,8 +41,8 @@ type Spec struct {
 	// Files is how many files the process may have open; zero means 4096.
 	Files uint64 `yaml:"files" json:"files,omitempty"`
 	// Headers are the fields of a request that an auth hook is shown and by which
-	// its answers are remembered; none means Authorization. They are read at the
-	// gateway's start.
+	// its answers are remembered; nil means Authorization, an empty list none. They
+	// are read at the gateway's start.
 	Headers []string `yaml:"headers" json:"headers,omitempty"`
 	// Config is handed to the plugin as JSON.
 	Config map[string]any `yaml:"config" json:"config,omitempty"`
@@ -145,7 +145,7 @@ func (s Set) validate() error {
 			case p.Memory != 0 && p.Memory < 16*config.MiB:
 				bad("needs at least 16MiB of memory")
 			case kind == "authhooks" && p.InProcess:
-				bad("runs in the gateway's process where it is configured under auth.hooks, not here")
+				bad("runs in the gateway's process where it is configured under auth.hooks, with in_process: true, not here")
 			case kind == "transports" && len(p.Headers) > 0:
 				bad("is shown no headers: only auth hooks are")
 			}
@@ -176,7 +176,7 @@ func (p Spec) equal(q Spec) bool {
 }
 
 func (p Spec) shown() []string {
-	if len(p.Headers) == 0 {
+	if p.Headers == nil {
 		return []string{"Authorization"}
 	}
 	return p.Headers

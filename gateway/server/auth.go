@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,19 +29,21 @@ func (s *Server) authChain(db *store.Store) (*auth.Chain, error) {
 		Users: db, Log: s.Log, Timeout: a.Timeout, MaxCache: a.CacheMax, Limit: auth.Limit{PerSecond: a.RatePerSecond, Burst: a.RateBurst},
 		Registry: s.registry(),
 		Policy:   auth.Policy{MayGrant: a.AuthorizersMayGrant, DenyByDefault: a.DenyByDefault}}
-	hooks := a.Hooks
-	if s.Config.TokensFile != "" {
-		hooks = append([]config.AuthHook{{Tokens: &config.TokensHook{File: s.Config.TokensFile}}}, hooks...)
+	hooks := s.authHooks()
+	whoBy, mayBy, err := s.hookProcesses()
+	if err != nil {
+		return nil, err
 	}
 	for i, h := range hooks {
-		hook, err := s.authHook(h, i == len(hooks)-1)
+		hook, err := s.authHook(h, i == len(hooks)-1, whoBy[i])
 		if err != nil {
-			return nil, fmt.Errorf("auth hook %d (%s): %w", i+1, hookKind(h), err)
+			kind, _ := h.Hook()
+			return nil, fmt.Errorf("auth hook %d (%s): %w", i+1, cmp.Or(kind, "plugin"), err)
 		}
 		set.Hooks = append(set.Hooks, hook)
 	}
 	for i, h := range a.Authorizers {
-		by, err := s.authorizer(h)
+		by, err := s.authorizer(h, mayBy[i])
 		if err != nil {
 			return nil, fmt.Errorf("authorizer %d: %w", i+1, err)
 		}
@@ -68,19 +71,12 @@ func CheckAuth(ctx context.Context, c config.Config) error {
 	return errors.Join(err, chainErr, s.stopParts(ctx))
 }
 
-// hookKind names a hook in complaints.
-func hookKind(h config.AuthHook) string {
-	switch {
-	case h.Tokens != nil:
-		return "tokens"
-	case h.JWT != nil:
-		return "jwt"
-	case h.MTLS != nil:
-		return "mtls"
-	case h.HTTP != nil:
-		return "http"
+// authHooks are those of the settings, that of the tokens file first.
+func (s *Server) authHooks() []config.AuthHook {
+	if s.Config.TokensFile == "" {
+		return s.Config.Auth.Hooks
 	}
-	return "plugin"
+	return append([]config.AuthHook{{Tokens: &config.TokensHook{File: s.Config.TokensFile}}}, s.Config.Auth.Hooks...)
 }
 
 // closing ends a hook with the gateway.
@@ -88,11 +84,37 @@ func (s *Server) closing(name string, end func()) {
 	s.add(part{name: name, stop: func(context.Context) error { end(); return nil }})
 }
 
-// authHook makes one hook. The last one has nobody to pass what it does not know on to.
-func (s *Server) authHook(h config.AuthHook, last bool) (contract.AuthHook, error) {
+// authHook gives one hook: by its process, if it has one. The last one has nobody to pass what it does not know on to.
+func (s *Server) authHook(h config.AuthHook, last bool, by *hookProcess) (hook contract.AuthHook, err error) {
+	switch {
+	case by != nil:
+		plugged, err := s.plugins.AuthHook(by.name)
+		if err != nil {
+			return nil, err
+		}
+		if hook = plugged; h.Tokens != nil {
+			hook = &lookedAfter{AuthHook: plugged, path: h.Tokens.File}
+		}
+	case h.Plugin != "":
+		hook, err = s.plugins.AuthHook(h.Plugin)
+	default:
+		hook, err = s.ownHook(h, last)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// Whom a file of tokens names is the operator's word. Others name system principals where the operator says so.
+	if h.MTLS != nil && !h.MTLS.AllowSystem || h.HTTP != nil && !h.HTTP.AllowSystem || h.Plugin != "" && !h.AllowSystem {
+		hook = auth.WithoutSystem(hook)
+	}
+	return hook, nil
+}
+
+// ownHook makes one hook in this process.
+func (s *Server) ownHook(h config.AuthHook, last bool) (contract.AuthHook, error) {
 	switch {
 	case h.Tokens != nil:
-		return devtoken.Open(h.Tokens.File, devtoken.Options{PassUnknown: !last})
+		return devtoken.Open(h.Tokens.File, devtoken.Options{PassUnknown: passUnknown(h.Tokens, last)})
 	case h.JWT != nil:
 		c := h.JWT
 		hook, err := jwt.New(s.base, jwt.Options{Issuer: c.Issuer, Audiences: c.Audiences, KeysURL: c.KeysURL, KeysFile: c.KeysFile,
@@ -117,8 +139,10 @@ func (s *Server) authHook(h config.AuthHook, last bool) (contract.AuthHook, erro
 	case h.HTTP != nil:
 		return s.httpHook(h.HTTP)
 	}
-	return s.pluggedHook(h.Plugin)
+	return nil, errNoHook
 }
+
+var errNoHook = errors.New("it is none that is built in")
 
 func (s *Server) httpHook(c *config.HTTPHook) (*httphook.Hook, error) {
 	hook, err := httphook.New(httphook.Options{Name: c.Name, URL: c.URL, Headers: c.Headers, Secret: c.Secret.Reveal(), Timeout: c.Timeout, AllowHTTP: c.AllowHTTP})
@@ -128,8 +152,24 @@ func (s *Server) httpHook(c *config.HTTPHook) (*httphook.Hook, error) {
 	return hook, err
 }
 
-// authorizer makes one authorizer.
-func (s *Server) authorizer(h config.Authorizer) (contract.Authorizer, error) {
+// authorizer gives one authorizer: by its process, if it has one.
+func (s *Server) authorizer(h config.Authorizer, by *hookProcess) (contract.Authorizer, error) {
+	name := h.Plugin
+	if by != nil {
+		name = by.name
+	}
+	if name == "" {
+		return s.ownAuthorizer(h)
+	}
+	plugged, err := s.plugins.AuthHook(name)
+	if err != nil {
+		return nil, err
+	}
+	return plugged, nil
+}
+
+// ownAuthorizer makes one authorizer in this process.
+func (s *Server) ownAuthorizer(h config.Authorizer) (contract.Authorizer, error) {
 	switch {
 	case h.OPA != nil:
 		c := h.OPA
@@ -147,23 +187,5 @@ func (s *Server) authorizer(h config.Authorizer) (contract.Authorizer, error) {
 	case h.HTTP != nil:
 		return s.httpHook(h.HTTP)
 	}
-	return s.pluggedAuthorizer(h.Plugin)
-}
-
-// pluggedHook is the plugin of a name, as an auth hook.
-func (s *Server) pluggedHook(name string) (contract.AuthHook, error) {
-	hook, err := s.plugins.AuthHook(name)
-	if err != nil {
-		return nil, err
-	}
-	return hook, nil
-}
-
-// pluggedAuthorizer is the plugin of a name, as an authorizer.
-func (s *Server) pluggedAuthorizer(name string) (contract.Authorizer, error) {
-	hook, err := s.plugins.AuthHook(name)
-	if err != nil {
-		return nil, err
-	}
-	return hook, nil
+	return nil, errNoHook
 }

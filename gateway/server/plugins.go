@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -26,9 +27,9 @@ func (s *Server) pluginHost(ctx context.Context, signer pluginhost.Signer) (*plu
 	})
 }
 
-// amend completes a plugins file: there is a webhook transport, and what the gateway's settings say of webhooks holds
-// unless the file says otherwise.
-func (s *Server) amend(set *pluginhost.Set) {
+// amend completes a plugins file: there is a webhook transport, what the gateway's settings say of webhooks holds
+// unless the file says otherwise, and the hooks of the section auth are there.
+func (s *Server) amend(set *pluginhost.Set) error {
 	if _, said := set.Transports["webhook"]; !said {
 		set.Transports["webhook"] = pluginhost.Spec{Builtin: "webhook"}
 	}
@@ -44,6 +45,24 @@ func (s *Server) amend(set *pluginhost.Set) {
 		}
 		set.Transports[name] = p
 	}
+	hooks, authorizers, err := s.hookProcesses()
+	if err != nil {
+		return err
+	}
+	for _, p := range append(hooks, authorizers...) {
+		if p == nil {
+			continue
+		}
+		_, isHook := set.AuthHooks[p.name]
+		if _, isTransport := set.Transports[p.name]; isHook || isTransport {
+			return fmt.Errorf("%s is the name of a hook of the section auth: call the plugin something else", p.name)
+		}
+		if set.AuthHooks == nil {
+			set.AuthHooks = map[string]pluginhost.Spec{}
+		}
+		set.AuthHooks[p.name] = p.spec
+	}
+	return nil
 }
 
 // carriers checks targets with the transports there are at the moment.

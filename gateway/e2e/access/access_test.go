@@ -111,7 +111,7 @@ func TestPeopleOfThreeHooks(t *testing.T) {
 		}
 	}))
 	t.Cleanup(legacy.Close)
-	gw := servertest.Start(t, servertest.Options{Configure: func(c *config.Config) {
+	gw := servertest.Start(t, servertest.Options{PluginProcesses: true, Configure: func(c *config.Config) {
 		c.Insecure, c.TokensFile = false, file
 		c.Auth.Hooks = []config.AuthHook{idp.Hook(), {HTTP: &config.HTTPHook{URL: legacy.URL, Headers: []string{"Cookie"}}}}
 	}})
@@ -195,7 +195,7 @@ func TestAPolicyTakesAwayAndMayGrant(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, grants := range []bool{false, true} {
-		gw := servertest.Start(t, servertest.Options{Configure: func(c *config.Config) {
+		gw := servertest.Start(t, servertest.Options{PluginProcesses: true, Configure: func(c *config.Config) {
 			c.Insecure, c.TypeSpawn = false, "all"
 			c.Auth.Hooks = []config.AuthHook{idp.Hook()}
 			c.Auth.Authorizers = []config.Authorizer{{OPA: &config.OPAAuthorizer{Policy: file, Deadline: 5 * time.Second}}}
@@ -232,7 +232,7 @@ func TestAPolicyTakesAwayAndMayGrant(t *testing.T) {
 func TestWhoSendsTooMuchIsTold(t *testing.T) {
 	t.Parallel()
 	file, tokens := tokenFile(t, "user:kyle", "user:ada", "system:framework")
-	gw := servertest.Start(t, servertest.Options{Configure: func(c *config.Config) {
+	gw := servertest.Start(t, servertest.Options{PluginProcesses: true, Configure: func(c *config.Config) {
 		c.Insecure, c.TokensFile = false, file
 		c.Auth.RatePerSecond, c.Auth.RateBurst = 0.01, 5
 	}})
@@ -263,7 +263,7 @@ func TestWhoSendsTooMuchIsTold(t *testing.T) {
 func TestChangesAreAudited(t *testing.T) {
 	t.Parallel()
 	file, tokens := tokenFile(t, "user:kyle", "system:framework")
-	gw := servertest.Start(t, servertest.Options{Configure: func(c *config.Config) { c.Insecure, c.TokensFile = false, file }})
+	gw := servertest.Start(t, servertest.Options{PluginProcesses: true, Configure: func(c *config.Config) { c.Insecure, c.TokensFile = false, file }})
 	kyle := append(bearer(tokens["user:kyle"]), "X-Request-Id", "the-request")
 	c := plain(t)
 	changes := []struct {

@@ -101,7 +101,7 @@ func TestClientCertificates(t *testing.T) {
 	t.Parallel()
 	ca, other := newAuthority(t), newAuthority(t)
 	_, cert, key := ca.issue(t, "gateway", 2)
-	gw := servertest.Start(t, servertest.Options{Configure: func(c *config.Config) {
+	gw := servertest.Start(t, servertest.Options{PluginProcesses: true, Configure: func(c *config.Config) {
 		c.Insecure, c.TLSCert, c.TLSKey, c.TLSClientCA = false, cert, key, ca.file(t)
 		c.Auth.Hooks = []config.AuthHook{{MTLS: &config.MTLSHook{Rules: []config.MTLSRule{{From: "cn", Prefix: "person-", Kind: "user"}}}}}
 	}})

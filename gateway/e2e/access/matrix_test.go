@@ -146,7 +146,7 @@ func TestAuthorisationMatrix(t *testing.T) {
 func matrix(t *testing.T, policy bool) {
 	issuer := signin.New(t)
 	file, known := tokenFile(t, "user:moe", "system:framework")
-	gw := servertest.Start(t, servertest.Options{Configure: func(c *config.Config) {
+	gw := servertest.Start(t, servertest.Options{PluginProcesses: true, Configure: func(c *config.Config) {
 		c.Insecure, c.TokensFile, c.TypeSpawn = false, file, "registrar"
 		c.LeaseTTL, c.OutstandingAfter, c.LongPollTimeout, c.SSEMaxAge = 5*time.Minute, 5*time.Minute, 100*time.Millisecond, time.Second
 		c.Auth.Hooks = []config.AuthHook{issuer.Hook()}

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,89 +15,192 @@ import (
 	"github.com/rouse-run/rouse/gateway/server/servertest"
 )
 
-// The hooks that are built in run in processes of their own as well, with the
-// same settings: whoever kills one costs a moment, and lets nobody in.
-func TestHooksInProcessesOfTheirOwn(t *testing.T) {
-	t.Parallel()
-	idp := signin.New(t)
-	dir := t.TempDir()
-	rules, plugins := filepath.Join(dir, "policy.rego"), filepath.Join(dir, "plugins.yaml")
-	if err := os.WriteFile(rules, []byte(policy), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	text := fmt.Sprintf(`authhooks:
-  people: {builtin: jwt, config: {issuer: %q, audiences: [rouse], allow_http: true, attributes: [role], cache_for: 1ms}}
-  rules: {builtin: opa, config: {policy: %q, deadline: 5s, cache_for: 1ms}}
-`, idp.URL, rules)
-	if err := os.WriteFile(plugins, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	gw := servertest.Start(t, servertest.Options{PluginProcesses: true, Configure: func(c *config.Config) {
-		c.Insecure, c.PluginsFile = false, plugins
-		c.Auth.Hooks = []config.AuthHook{{Plugin: "people"}}
-		c.Auth.Authorizers = []config.Authorizer{{Plugin: "rules"}}
-	}})
-	c := plain(t)
-	author, operator := bearer(idp.Token(t, "kyle", time.Hour, "role", "author")), bearer(idp.Token(t, "kyle", time.Hour, "role", "operator"))
-	works := func() {
-		t.Helper()
-		for deadline := time.Now().Add(bound); ; {
-			a := do(t, c, "GET", gw.URL+"/_electric/runners", "", author...)
-			if a.status == 200 {
-				return
-			}
-			if a.code() != "AUTH_UNAVAILABLE" || time.Now().After(deadline) {
-				t.Fatalf("%d %s", a.status, a.body)
-			}
-		}
-	}
-	works()
-	must(t, 201, c, "PUT", gw.URL+"/notes", `[1]`, append(author, "Content-Type", "application/json")...)
-	must(t, 403, c, "DELETE", gw.URL+"/notes", "", author...)
-	must(t, 204, c, "DELETE", gw.URL+"/notes", "", operator...)
-	must(t, 401, c, "GET", gw.URL+"/_electric/runners", "", bearer(idp.Token(t, "kyle", -time.Hour))...)
-	must(t, 401, c, "GET", gw.URL+"/_electric/runners", "")
+// plugin is what a gateway tells of one.
+type plugin struct {
+	Name, Kind, State, Code string
+	Builtin                 bool
+	InProcess               bool `json:"in_process"`
+	PID                     int
+}
 
-	// Killed, they come back; meanwhile strangers stay out.
-	for _, name := range []string{"people", "rules"} {
-		pid := childOf(t, name)
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
+// plugins lists a gateway's auth hooks, for a system principal's token.
+func plugins(t *testing.T, gw *servertest.Instance, system string) map[string]plugin {
+	t.Helper()
+	var all []plugin
+	a := must(t, 200, plain(t), "GET", gw.URL+"/_electric/plugins", "", bearer(system)...)
+	if err := json.Unmarshal([]byte(a.body), &all); err != nil {
+		t.Fatal(err)
+	}
+	hooks := map[string]plugin{}
+	for _, p := range all {
+		if p.Kind == "authhook" {
+			hooks[p.Name] = p
 		}
-		if a := do(t, c, "GET", gw.URL+"/_electric/runners", "", bearer(idp.Token(t, "kyle", -time.Hour))...); a.status == 200 {
-			t.Errorf("a stranger got in while %s was away", name)
+	}
+	return hooks
+}
+
+// until asks again and again until it is so.
+func until(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(bound); !so(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not come to this: %s", what)
 		}
-		works()
 	}
 }
 
-// childOf finds the process that serves a plugin of this test's gateway.
-func childOf(t *testing.T, name string) int {
-	t.Helper()
-	want := map[string]string{"people": "jwt", "rules": "opa"}[name]
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		t.Fatal(err)
+// The hooks that are built in run in processes of their own, whether the settings
+// name them or the plugins file does: whoever kills one costs a moment, and lets
+// nobody in.
+func TestHooksInProcessesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	idp := signin.New(t)
+	for name, tc := range map[string]struct {
+		people, rules string // the names of the processes
+		configure     func(t *testing.T, c *config.Config, policy string)
+	}{
+		"by the plugins file": {"people", "rules", func(t *testing.T, c *config.Config, policy string) {
+			c.PluginsFile = filepath.Join(t.TempDir(), "plugins.yaml")
+			text := fmt.Sprintf(`authhooks:
+  people: {builtin: jwt, config: {issuer: %q, audiences: [rouse], allow_http: true, attributes: [role], cache_for: 1ms}}
+  rules: {builtin: opa, config: {policy: %q, deadline: 5s, cache_for: 1ms}}
+`, idp.URL, policy)
+			if err := os.WriteFile(c.PluginsFile, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c.Auth.Hooks = []config.AuthHook{{Plugin: "people"}}
+			c.Auth.Authorizers = []config.Authorizer{{Plugin: "rules"}}
+		}},
+		"by themselves": {"auth-jwt", "auth-opa", func(_ *testing.T, c *config.Config, policy string) {
+			hook := idp.Hook()
+			hook.JWT.CacheFor = time.Millisecond
+			c.Auth.Hooks = []config.AuthHook{hook}
+			c.Auth.Authorizers = []config.Authorizer{{OPA: &config.OPAAuthorizer{Policy: policy, Deadline: 5 * time.Second, CacheFor: time.Millisecond}}}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file, tokens := tokenFile(t, "system:framework")
+			rules := filepath.Join(t.TempDir(), "policy.rego")
+			if err := os.WriteFile(rules, []byte(policy), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			gw := servertest.Start(t, servertest.Options{PluginProcesses: true, Configure: func(c *config.Config) {
+				c.Insecure, c.TokensFile = false, file
+				tc.configure(t, c, rules)
+			}})
+			c := plain(t)
+			author, operator := bearer(idp.Token(t, "kyle", time.Hour, "role", "author")), bearer(idp.Token(t, "kyle", time.Hour, "role", "operator"))
+			works := func() {
+				t.Helper()
+				until(t, "it works", func() bool {
+					a := do(t, c, "GET", gw.URL+"/_electric/runners", "", author...)
+					if a.status != 200 && a.code() != "AUTH_UNAVAILABLE" {
+						t.Fatalf("%d %s", a.status, a.body)
+					}
+					return a.status == 200
+				})
+			}
+			works()
+			must(t, 201, c, "PUT", gw.URL+"/notes", `[1]`, append(author, "Content-Type", "application/json")...)
+			must(t, 403, c, "DELETE", gw.URL+"/notes", "", author...)
+			must(t, 204, c, "DELETE", gw.URL+"/notes", "", operator...)
+			must(t, 401, c, "GET", gw.URL+"/_electric/runners", "", bearer(idp.Token(t, "kyle", -time.Hour))...)
+			must(t, 401, c, "GET", gw.URL+"/_electric/runners", "")
+
+			// Killed, they come back; meanwhile strangers stay out.
+			for _, name := range []string{tc.people, tc.rules} {
+				p := plugins(t, gw, tokens["system:framework"])[name]
+				if p.PID == 0 || p.PID == os.Getpid() || !p.Builtin || p.InProcess {
+					t.Fatalf("%s: %+v", name, p)
+				}
+				if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				if a := do(t, c, "GET", gw.URL+"/_electric/runners", "", bearer(idp.Token(t, "kyle", -time.Hour))...); a.status == 200 {
+					t.Errorf("a stranger got in while %s was away", name)
+				}
+				works()
+			}
+		})
 	}
-	for _, e := range entries {
-		line, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-		if err != nil || !strings.HasSuffix(string(line), "plugin-serve\x00"+want+"\x00") {
-			continue
+}
+
+// While a hook's process does not answer, those it has let in go on as long as
+// that holds, and nobody is let in or sent away for good.
+func TestAHookThatIsAway(t *testing.T) {
+	t.Parallel()
+	idp := signin.New(t)
+	file, tokens := tokenFile(t, "system:framework", "user:ada", "user:eve")
+	gw := servertest.Start(t, servertest.Options{PluginProcesses: true, Configure: func(c *config.Config) {
+		c.Insecure, c.TokensFile = false, file
+		c.Auth.Hooks, c.Auth.Timeout = []config.AuthHook{idp.Hook()}, time.Second
+	}})
+	c := plain(t)
+	list := gw.URL + "/_electric/runners"
+	kyle, newcomer := bearer(idp.Token(t, "kyle", time.Hour)), bearer(idp.Token(t, "eve", time.Hour))
+	must(t, 200, c, "GET", list, "", kyle...)
+	for name, known := range map[string][]string{"auth-jwt": kyle, "auth-tokens": bearer(tokens["user:ada"])} {
+		must(t, 200, c, "GET", list, "", known...)
+		stranger := newcomer
+		if name == "auth-tokens" {
+			stranger = bearer(tokens["user:eve"])
 		}
-		stat, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
-		if err != nil {
-			continue
+		pid := plugins(t, gw, tokens["system:framework"])[name].PID
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
 		}
-		var pid, parent int
-		var state string
-		after := string(stat)[strings.LastIndexByte(string(stat), ')')+1:]
-		if _, err := fmt.Sscan(after, &state, &parent); err != nil || parent != os.Getpid() {
-			continue
+		a := do(t, c, "GET", list, "", stranger...)
+		if a.status != 503 || a.code() != "AUTH_UNAVAILABLE" || a.header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s away: %d %s", name, a.status, a.body)
 		}
-		if _, err := fmt.Sscan(e.Name(), &pid); err == nil {
-			return pid
+		must(t, 200, c, "GET", list, "", known...)
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
 		}
+		until(t, name+" is back", func() bool { return do(t, c, "GET", list, "", stranger...).status == 200 })
 	}
-	t.Fatalf("no process serves %s", name)
-	return 0
+}
+
+// What is wrong with a hook in a process of its own is said under the same code as
+// of one in the gateway's, where in_process puts it.
+func TestHooksSayWhatIsWrongWhereverTheyRun(t *testing.T) {
+	t.Parallel()
+	for _, inside := range []bool{false, true} {
+		t.Run(fmt.Sprintf("in_process %t", inside), func(t *testing.T) {
+			t.Parallel()
+			idp := signin.New(t)
+			file, tokens := tokenFile(t, "system:framework")
+			rules := filepath.Join(t.TempDir(), "policy.rego")
+			if err := os.WriteFile(rules, []byte(policy), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			gw := servertest.Start(t, servertest.Options{PluginProcesses: true, Configure: func(c *config.Config) {
+				hook := idp.Hook()
+				hook.JWT.InProcess = inside
+				c.Insecure = false
+				c.Auth.Hooks = []config.AuthHook{{Tokens: &config.TokensHook{File: file, InProcess: inside}}, hook}
+				c.Auth.Authorizers = []config.Authorizer{{OPA: &config.OPAAuthorizer{Policy: rules, Deadline: 5 * time.Second, InProcess: inside}}}
+			}})
+			if n := len(plugins(t, gw, tokens["system:framework"])); inside && n != 0 || !inside && n != 3 {
+				t.Errorf("%d hooks have a process of their own", n)
+			}
+			idp.Close()
+			stranger := do(t, plain(t), "GET", gw.URL+"/_electric/runners", "", bearer(idp.Token(t, "kyle", time.Hour))...)
+			if stranger.status != 503 {
+				t.Errorf("without the issuer's keys: %d %s", stranger.status, stranger.body)
+			}
+			if err := os.WriteFile(rules, []byte("package rouse\n\ndecision :="), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "both are in /readyz", func() bool {
+				a := must(t, 200, plain(t), "GET", gw.URL+"/readyz", "")
+				return strings.Contains(a.body, "ISSUER_UNAVAILABLE") && strings.Contains(a.body, "POLICY_BROKEN")
+			})
+			must(t, 200, plain(t), "GET", gw.URL+"/_electric/runners", "", bearer(tokens["system:framework"])...)
+		})
+	}
 }

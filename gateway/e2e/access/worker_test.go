@@ -37,7 +37,7 @@ func TestAWorkerBehindAProviderAndAPolicy(t *testing.T) {
 	if err := os.WriteFile(file, []byte(closed), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	gw := servertest.Start(t, servertest.Options{Configure: func(c *config.Config) {
+	gw := servertest.Start(t, servertest.Options{PluginProcesses: true, Configure: func(c *config.Config) {
 		c.Insecure = false
 		c.Auth.Hooks = []config.AuthHook{idp.Hook()}
 		c.Auth.Authorizers = []config.Authorizer{{OPA: &config.OPAAuthorizer{Policy: file, Deadline: 5 * time.Second}}}
