@@ -101,6 +101,7 @@ var never = map[string][]string{
 	"gateway/subscriptions": {module + "gateway/streams", module + "gateway/control", module + "gateway/dispatch", module + "gateway/config", module + "transports", module + "authhooks"},
 	"gateway/shape":         {module + "gateway/streams", module + "gateway/control", module + "gateway/dispatch", module + "gateway/config"},
 	"gateway/shape/where":   {module, "net/http"},
+	"gateway/seal":          {module, "net/http"},
 	// An author's build stays small.
 	"plugins":    {module + "gateway", module + "transports", module + "authhooks"},
 	"transports": {module + "gateway", module + "authhooks"},

@@ -15,6 +15,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/auth"
 	"github.com/rouse-run/rouse/gateway/claims"
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/seal"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -29,6 +30,8 @@ type Runner struct {
 	WakeStreams     []string        `json:"wake_streams"`
 	SandboxProfiles json.RawMessage `json:"sandbox_profiles"`
 	Capacity        *int32          `json:"capacity,omitempty" doc:"How many claims it holds at once; absent: any number."`
+	WakeKey         string          `json:"wake_key,omitempty" doc:"The X25519 public key, in base64, that the entries of its wake streams are sealed to. Absent: they are served in the clear."`
+	WakeKeyID       string          `json:"wake_key_id,omitempty" doc:"The keyId of entries that are sealed to it."`
 	CreatedAt       time.Time       `json:"created_at"`
 	UpdatedAt       time.Time       `json:"updated_at"`
 
@@ -41,7 +44,8 @@ type Runner struct {
 }
 
 func runnerOf(r store.Runner) Runner {
-	out := Runner{ID: r.ID, OwnerPrincipal: r.Owner, Label: r.Label, Kind: r.Kind, AdminStatus: r.AdminStatus, WakeStream: r.WakeStream,
+	key := seal.FromBytes(r.WakeKey)
+	out := Runner{ID: r.ID, WakeKey: key.String(), WakeKeyID: key.ID(), OwnerPrincipal: r.Owner, Label: r.Label, Kind: r.Kind, AdminStatus: r.AdminStatus, WakeStream: r.WakeStream,
 		WakeStreams: []string{r.WakeStream}, SandboxProfiles: r.SandboxProfiles, Capacity: r.Capacity,
 		CreatedAt: r.CreatedAt.UTC(), UpdatedAt: r.UpdatedAt.UTC(), Liveness: "offline", LastSeenAt: r.LastSeenAt,
 		LivenessLeaseExpiresAt: r.LeaseExpiresAt, WakeStreamOffset: r.WakeStreamOffset, Diagnostics: r.Diagnostics, ActiveClaims: r.ActiveClaims}
@@ -78,6 +82,7 @@ type (
 			WakeStream      string           `json:"wake_stream,omitempty" doc:"Only /runners/{id}/wake."`
 			SandboxProfiles []sandboxProfile `json:"sandbox_profiles,omitempty" maxItems:"100"`
 			Capacity        *int32           `json:"capacity,omitempty" minimum:"1" maximum:"1024"`
+			WakeKey         string           `json:"wake_key,omitempty" maxLength:"64" doc:"The base64 of an X25519 public key to seal its wakes to. Left out: the key stays as it is."`
 		} `nameHint:"RunnerRegister"`
 	}
 	heartbeatInput struct {
@@ -118,7 +123,7 @@ func (c *Control) registerRunners() {
 	own := []problem.Code{problem.NotFound, problem.RunnerForbidden}
 	add(c, huma.Operation{OperationID: "registerRunner", Method: http.MethodPost, Path: "/_electric/runners", Tags: tags, DefaultStatus: 201,
 		Summary: "Register or change a runner"}, routeOptions{aliases: map[string]string{"adminStatus": "admin_status", "ownerPrincipal": "owner_principal",
-		"wakeStream": "wake_stream", "sandboxProfiles": "sandbox_profiles"}},
+		"wakeStream": "wake_stream", "sandboxProfiles": "sandbox_profiles", "wakeKey": "wake_key"}},
 		[]problem.Code{problem.RunnerForbidden, problem.RunnerExists}, c.registerRunner)
 	add(c, huma.Operation{OperationID: "listRunners", Method: http.MethodGet, Path: "/_electric/runners", Tags: tags,
 		Summary: "The caller's runners"}, routeOptions{}, []problem.Code{problem.RunnerForbidden}, c.listRunners)
@@ -144,6 +149,7 @@ func (c *Control) registerRunners() {
 			return c.setRunner(ctx, in.ID, v.status)
 		})
 	}
+	c.registerWakeKeys()
 }
 
 var (
@@ -196,6 +202,13 @@ func (c *Control) registerRunner(ctx context.Context, in *registerInput) (*runne
 			return nil, err
 		}
 		r.SandboxProfiles = profiles
+	}
+	if b.WakeKey != "" {
+		key, err := wakeKey(b.WakeKey)
+		if err != nil {
+			return nil, err
+		}
+		r.WakeKey, r.WakeKeyID = key.Bytes(), key.ID()
 	}
 	outcome, _, _, err := c.cfg.Store.RunnerRegister(ctx, who.service, who.principal(), who.trusted(), r)
 	switch {

@@ -44,6 +44,8 @@ func TestRunnerRoutesMatrix(t *testing.T) {
 		{"POST", "/claim", `{}`, 204},
 		{"POST", "/disable", "", 200},
 		{"POST", "/enable", "", 200},
+		{"PUT", "/wake-key", `{"wakeKey":"` + wakeKeyA + `"}`, 200},
+		{"DELETE", "/wake-key", "", 200},
 	} {
 		at := "/_electric/runners/mac" + tc.path
 		r.refused(403, "RUNNER_FORBIDDEN", mallory, tc.method, at, tc.body)

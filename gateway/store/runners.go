@@ -20,6 +20,10 @@ type Runner struct {
 	Capacity        *int32
 	CreatedAt       time.Time
 	UpdatedAt       time.Time
+	// WakeKey is the X25519 public key its wake streams are sealed to; nil for
+	// none. WakeKeyID names it in the audit.
+	WakeKey   []byte
+	WakeKeyID string
 
 	// WakeStreamOffset is the cursor the runner last reported.
 	WakeStreamOffset *string
@@ -47,7 +51,8 @@ type ActiveClaim struct {
 }
 
 const runnerCols = `(r.runner).id, (r.runner).owner_principal, (r.runner).label, (r.runner).kind, (r.runner).admin_status,
-	(r.runner).wake_stream, (r.runner).sandbox_profiles, (r.runner).capacity, (r.runner).created_at, (r.runner).updated_at`
+	(r.runner).wake_stream, (r.runner).sandbox_profiles, (r.runner).capacity, (r.runner).created_at, (r.runner).updated_at,
+	(r.runner).wake_key`
 
 const runnerDerived = `, (r.diagnostics).wake_stream_offset, (r.diagnostics).last_seen_at, (r.diagnostics).liveness_lease_expires_at,
 	r.lease_remaining_ms, (r.diagnostics).diagnostics, r.active_claims`
@@ -60,7 +65,7 @@ type runnerScan struct {
 }
 
 func (s *runnerScan) dest() []any {
-	return []any{&s.id, &s.owner, &s.label, &s.kind, &s.status, &s.stream, &s.profiles, &s.r.Capacity, &s.createdAt, &s.updatedAt}
+	return []any{&s.id, &s.owner, &s.label, &s.kind, &s.status, &s.stream, &s.profiles, &s.r.Capacity, &s.createdAt, &s.updatedAt, &s.r.WakeKey}
 }
 
 func (s *runnerScan) derived() []any {
@@ -81,16 +86,16 @@ func (s *runnerScan) runner() (Runner, error) {
 }
 
 // RunnerRegister makes or changes a runner of r.Owner; empty Kind,
-// AdminStatus, nil SandboxProfiles and Capacity keep their values. Outcomes:
-// created, updated, forbidden, path_taken.
+// AdminStatus, nil SandboxProfiles, Capacity and WakeKey keep their values.
+// Outcomes: created, updated, forbidden, path_taken.
 func (s *Store) RunnerRegister(ctx context.Context, service int32, principal string, system bool, r Runner) (string, int64, Runner, error) {
 	var outcome string
 	var txid *int64
 	var rs runnerScan
 	err := s.row(ctx, func(row pgx.Row) error { return row.Scan(append([]any{&outcome, &txid}, rs.dest()...)...) },
-		`select r.outcome, r.txid, `+runnerCols+` from rouse.runner_register($1, $2::text, $3::text, $4, $5::text, $6::text, $7::text,
-		$8::text, $9::jsonb, $10::int) r`,
-		service, r.ID, principal, system, r.Owner, r.Label, textArg(r.Kind), textArg(r.AdminStatus), jsonArg(r.SandboxProfiles), r.Capacity)
+		`select r.outcome, r.txid, `+runnerCols+` from rouse.runner_enroll($1, $2::text, $3::text, $4, $5::text, $6::text, $7::text,
+		$8::text, $9::jsonb, $10::int, $11::bytea, $12::text) r`,
+		service, r.ID, principal, system, r.Owner, r.Label, textArg(r.Kind), textArg(r.AdminStatus), jsonArg(r.SandboxProfiles), r.Capacity, r.WakeKey, textArg(r.WakeKeyID))
 	if err != nil {
 		return "", 0, Runner{}, err
 	}
@@ -132,6 +137,16 @@ func (s *Store) RunnerSetStatus(ctx context.Context, service int32, id, principa
 	var txid *int64
 	err := s.row(ctx, func(row pgx.Row) error { return row.Scan(&outcome, &txid) },
 		`select * from rouse.runner_set_status($1, $2::text, $3::text, $4, $5::text)`, service, id, principal, system, status)
+	return outcome, num(txid), err
+}
+
+// RunnerWakeKey sets the public key that a runner's wake streams are sealed to,
+// or removes it (nil): updated, unchanged, not_found or forbidden.
+func (s *Store) RunnerWakeKey(ctx context.Context, service int32, id, principal string, system bool, key []byte, keyID string) (string, int64, error) {
+	var outcome string
+	var txid *int64
+	err := s.row(ctx, func(row pgx.Row) error { return row.Scan(&outcome, &txid) },
+		`select * from rouse.runner_wake_key_put($1, $2::text, $3::text, $4, $5::bytea, $6::text)`, service, id, principal, system, key, textArg(keyID))
 	return outcome, num(txid), err
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -145,5 +146,45 @@ func TestServicesAndUsers(t *testing.T) {
 	}
 	if n := count(t, db, `select count(*) from rouse.users where id = 'kyle' and display_name = 'Kyle' and email = 'k@example.com' and auth_provider = 'devtoken'`); n != 1 {
 		t.Error("the profile was not kept")
+	}
+}
+
+func TestRunnerWakeKeyIsItsOwners(t *testing.T) {
+	t.Parallel()
+	s, db := controlStore(t)
+	register(t, s, "mac", kyle)
+	key, other := make([]byte, 32), make([]byte, 32)
+	key[0], other[0] = 1, 2
+	for _, tc := range []struct {
+		id, principal string
+		key           []byte
+		want          string
+	}{
+		{"mac", kyle, key, "updated"}, {"mac", kyle, key, "unchanged"}, {"mac", mallory, other, "forbidden"}, {"none", kyle, key, "not_found"},
+		{"mac", kyle, nil, "updated"}, {"mac", kyle, nil, "unchanged"}, {"mac", kyle, other, "updated"},
+	} {
+		if o, _, err := s.RunnerWakeKey(t.Context(), 1, tc.id, tc.principal, false, tc.key, "id"); err != nil || o != tc.want {
+			t.Errorf("%+v: %s, %v", tc, o, err)
+		}
+	}
+	r, err := s.RunnerGet(t.Context(), 1, "mac")
+	if err != nil || !bytes.Equal(r.WakeKey, other) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, _, _, err := s.RunnerRegister(t.Context(), 1, mallory, false, Runner{ID: "mac", Owner: mallory, Label: "x", WakeKey: key, WakeKeyID: "id"}); err != nil {
+		t.Error(err)
+	}
+	if r, err := s.RunnerGet(t.Context(), 1, "mac"); err != nil || !bytes.Equal(r.WakeKey, other) {
+		t.Errorf("somebody else set the key: %+v, %v", r, err)
+	}
+	p, err := s.StreamRead(t.Context(), ReadRequest{Service: 1, Path: "runners/mac/wake", MaxBytes: 1, MaxRows: 1})
+	if err != nil || !bytes.Equal(p.WakeKey, other) {
+		t.Errorf("a read of the wake stream tells %x, %v", p.WakeKey, err)
+	}
+	db.Exec(t, `insert into rouse.services (name) values ('second')`)
+	db.Exec(t, `insert into rouse.runners (service_id, id, owner_principal, label, wake_stream) select id, 'mac', 'x', 'x', '/runners/mac/wake' from rouse.services where name = 'second'`)
+	db.Exec(t, `insert into rouse.streams (service_id, path, kind, owner, content_type, is_json) select id, 'runners/mac/wake', 'wake', 'x', 'application/json', true from rouse.services where name = 'second'`)
+	if p, err := s.StreamRead(t.Context(), ReadRequest{Service: 2, Path: "runners/mac/wake", MaxBytes: 1, MaxRows: 1}); err != nil || p.ID == 0 || p.WakeKey != nil {
+		t.Errorf("another service's runner of the same name has the key %x, %v", p.WakeKey, err)
 	}
 }

@@ -58,6 +58,9 @@ type StreamMeta struct {
 	// TTLSeconds and ExpiresAt are nil for a stream that does not expire.
 	TTLSeconds *int64
 	ExpiresAt  *time.Time
+	// WakeKey is the public key that a runner's wake stream is sealed to, as it
+	// was when the page was read; nil for none. Only StreamRead tells it.
+	WakeKey []byte
 }
 
 // StreamPage is a stretch of a stream: see stream_read.
@@ -152,6 +155,7 @@ func (s *Store) StreamRead(ctx context.Context, q ReadRequest) (StreamPage, erro
 	var next, id *int64
 	var path, stamps *string
 	var positions []int64
+	var key []byte
 	var service *int32
 	if q.ID != 0 {
 		id = &q.ID
@@ -159,10 +163,12 @@ func (s *Store) StreamRead(ctx context.Context, q ReadRequest) (StreamPage, erro
 		path, service = &q.Path, &q.Service
 	}
 	err := s.row(ctx, func(r pgx.Row) error {
-		return r.Scan(append(n.targets(), &touch, &next, &p.Data, &positions, &stamps)...)
-	}, `select outcome, stream_id, kind, owner, content_type, tail, closed, ttl_seconds, expires_at, touch, next, page, positions, stamps
+		return r.Scan(append(n.targets(), &touch, &next, &p.Data, &positions, &stamps, &key)...)
+	}, `select outcome, stream_id, kind, owner, content_type, tail, closed, ttl_seconds, expires_at, touch, next, page, positions, stamps,
+	           case when kind = 'wake' then rouse.wake_stream_key(stream_id) end
 	      from rouse.stream_read($1,$2,$3,$4,$5,$6)`, service, path, id, q.From, q.MaxBytes, q.MaxRows)
 	p.StreamMeta, p.Touch, p.Next, p.Positions = n.meta(), deref(touch), deref(next), positions
+	p.WakeKey = key
 	if err == nil && stamps != nil {
 		err = p.place(positions, *stamps)
 	}

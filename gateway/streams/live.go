@@ -102,7 +102,10 @@ func (h *Handler) longPoll(q *request, p *page, client int64) error {
 	// Data between two offsets never changes and the cursor is part of the
 	// address: caches may answer all readers at this place.
 	hd["Cache-Control"] = vPublic
-	if h.RequireAuth || p.Kind != "app" {
+	switch {
+	case p.Kind == "wake":
+		hd["Cache-Control"] = vPrivateFresh
+	case h.RequireAuth || p.Kind != "app":
 		hd["Cache-Control"] = vPrivate
 	}
 	h.writeBody(q.w, http.StatusOK, p.body)

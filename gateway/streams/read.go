@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/seal"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -149,7 +150,9 @@ func (h *Handler) first(q *request, pos position) (*page, error) {
 			return nil, err
 		}
 		// The state is this request's own, not that of when the page was read.
+		key := p.WakeKey // of the read that saw the entries
 		p = &page{StreamMeta: s.StreamMeta, from: p.from, next: p.next, body: p.body, full: p.full}
+		p.WakeKey = key
 		p.Tail, p.Closed = max(s.Tail, p.next), s.Closed && p.next <= s.Tail
 		return h.decorate(q, p)
 	}
@@ -165,9 +168,11 @@ func (h *Handler) first(q *request, pos position) (*page, error) {
 	return h.decorate(q, p)
 }
 
-// decorate fills in what only a wake stream's owner may see.
+// decorate fills in what only a wake stream's owner may see, and seals it for
+// whom it is if there is a key.
 func (h *Handler) decorate(q *request, p *page) (*page, error) {
-	if p.Kind != "wake" || h.WakeDecorator == nil || p.next == p.from || !isJSON(p.ContentType) {
+	key := seal.FromBytes(p.WakeKey)
+	if p.Kind != "wake" || h.WakeDecorator == nil && key == nil || p.next == p.from || !isJSON(p.ContentType) {
 		return p, nil
 	}
 	entries, err := splitMessages(p.body[1 : len(p.body)-1])
@@ -179,7 +184,13 @@ func (h *Handler) decorate(q *request, p *page) (*page, error) {
 		if i > 0 {
 			body = append(body, ',')
 		}
-		body = append(body, h.WakeDecorator(q.service, q.serviceName, e)...)
+		if h.WakeDecorator != nil {
+			e = h.WakeDecorator(q.service, q.serviceName, e)
+		}
+		if e, err = key.Entry(e); err != nil {
+			return nil, problem.Wrap(problem.Internal, err, "An entry of the wake stream cannot be sealed.")
+		}
+		body = append(body, e...)
 	}
 	return &page{StreamMeta: p.StreamMeta, from: p.from, next: p.next, full: p.full, body: append(body, ']')}, nil
 }
@@ -209,12 +220,15 @@ func (h *Handler) catchUp(q *request, p *page, pos position) error {
 	return nil
 }
 
-// etag names the bytes between two positions of one stream; a close at the end
-// is part of what the reader learns.
+// etag names the bytes between two positions of one stream, and whom they are
+// sealed for; a close at the end is part of what the reader learns.
 func etag(p *page) string {
 	tag := `"` + strconv.FormatInt(p.ID, 10) + ":" + strconv.FormatInt(p.from, 10) + ":" + strconv.FormatInt(p.next, 10)
 	if p.ended() {
 		tag += ":c"
+	}
+	if key := seal.FromBytes(p.WakeKey); key != nil {
+		tag += ":" + key.ID()
 	}
 	return tag + `"`
 }
@@ -243,7 +257,8 @@ var (
 // so that a writer reads what it wrote.
 func (h *Handler) cacheControl(p *page) []string {
 	private := h.RequireAuth || p.Kind != "app"
-	lasting := !p.upToDate() || p.ended()
+	// The entries of a wake stream look otherwise once a runner has another key.
+	lasting := p.Kind != "wake" && (!p.upToDate() || p.ended())
 	switch {
 	case private && lasting:
 		return vPrivate

@@ -57,6 +57,9 @@ var isJSON = []string{"Content-Type", "application/json"}
 
 const row1 = `{"type":"note","key":"k","value":{"text":"x"},"headers":{"operation":"insert"}}`
 
+// wakeKey is some X25519 public key.
+const wakeKey = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo="
+
 const grant = `{"subject_kind":"principal","subject_value":"user:ada","permission":"%s"}`
 
 // operationRows are all operations. What a row is about is its own, so that
@@ -182,6 +185,8 @@ func runnerRows() []row {
 		{"heartbeatRunner", "", ofRunner, shows(200), runnerAsk("heartbeatRunner", `{"lease_ms":1000}`)},
 		{"enableRunner", "", ofRunner, shows(200), runnerAsk("enableRunner", "")},
 		{"disableRunner", "", ofRunner, shows(200), runnerAsk("disableRunner", "")},
+		{"putRunnerWakeKey", "", ofRunner, shows(200), runnerAsk("putRunnerWakeKey", `{"wake_key":"`+wakeKey+`"}`)},
+		{"deleteRunnerWakeKey", "", ofRunner, shows(200), runnerAsk("deleteRunnerWakeKey", "")},
 		{"claimForRunner", "", ofRunner, shows(200), func(w *world) ask {
 			l := w.waiting("claimForRunner")
 			return ask{path: map[string]string{"id": l.runner}, body: fmt.Sprintf(`{"wakeId":%q}`, l.WakeID)}
