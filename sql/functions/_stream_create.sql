@@ -93,10 +93,12 @@ begin
                 outcome := 'content_type';
             end if;
             v_at := coalesce(p_fork_offset, src.tail);
-            if outcome is null and v_at <> src.tail and v_at <> 0 and not exists (
+            -- What was trimmed cannot be forked; a fork without anything of its source can be made.
+            if outcome is null and (v_at < src.head and (v_at <> 0 or v_sub is not null)
+                                    or v_at <> src.tail and v_at <> src.head and v_at <> 0 and not exists (
                 select 1 from _stream_chain(src.id, src.tail) k
                          join messages x on x.stream_id = k.stream_id and x.position = v_at
-                 where v_at > k.lo and v_at <= k.hi) then
+                 where v_at > k.lo and v_at <= k.hi)) then
                 outcome := 'fork_offset';
             end if;
             if outcome is null and v_sub is not null then
@@ -137,9 +139,9 @@ begin
 
         v_type := coalesce(v_type, 'application/octet-stream');
         v_json := split_part(v_type, ';', 1) = 'application/json';
-        insert into streams as t (service_id, path, kind, owner, content_type, is_json, tail, closed_at, ttl_seconds, expires_at,
+        insert into streams as t (service_id, path, kind, owner, content_type, is_json, tail, head, closed_at, ttl_seconds, expires_at,
                                   consumer_id, forked_from, fork_at, fork_offset, fork_sub, created_at)
-        values (p_service, p_path, p_kind, p_owner, v_type, v_json, v_tail + coalesce(octet_length(p_payload), 0),
+        values (p_service, p_path, p_kind, p_owner, v_type, v_json, v_tail + coalesce(octet_length(p_payload), 0), least(coalesce(src.head, 0), v_at),
                 case when p_closed then v_now end, v_ttl,
                 case when v_ttl is null then v_expiry else v_now + make_interval(secs => v_ttl) end,
                 p_consumer_id, src.id, v_at, p_fork_offset, v_sub, v_now)

@@ -16,6 +16,7 @@ as $$
 declare
     v_now  timestamptz := coalesce(p_now, clock_timestamp());
     v_plain boolean;
+    v_from bigint;
     v_lo   bigint;
     v_hi   bigint;
     s      streams%rowtype;
@@ -30,12 +31,14 @@ begin
         return next;
         return;
     end if;
-    outcome := case when s.deleted_at is not null then 'gone' when p_from > s.tail then 'beyond'
-                    when p_from < s.head then 'trimmed' else 'ok' end;
+    -- Below zero: from the first message that is kept.
+    v_from := case when p_from < 0 then s.head else p_from end;
+    outcome := case when s.deleted_at is not null then 'gone' when v_from > s.tail then 'beyond'
+                    when v_from < s.head then 'trimmed' else 'ok' end;
     stream_id := s.id; kind := s.kind; owner := s.owner; content_type := s.content_type; tail := s.tail;
     closed := s.closed_at is not null; ttl_seconds := s.ttl_seconds; expires_at := s.expires_at;
     touch := s.ttl_seconds is not null and _stream_slide(s.expires_at, s.ttl_seconds, v_now) > s.expires_at;
-    next := coalesce(p_from, s.tail);
+    next := case when outcome = 'trimmed' then s.head else coalesce(v_from, s.tail) end;
     if outcome <> 'ok' or next >= s.tail or p_max_bytes <= 0 then
         return next;
         return;

@@ -176,7 +176,7 @@ begin
                     end if;
                 elsif answer.outcome = 'lease_expired' and r.op in ('release', 'expire') then
                     v_verdicts := v_verdicts || row(r.id, 'end', null, null, null, null, null, r.pending, 'expired', c_lapsed,
-                                                    r.pending and not r.paused and r.entity_status is distinct from 'stopped', r.entity_status)::claim_verdict;
+                                                    r.pending and not r.paused and r.entity_status is distinct from 'stopped', r.entity_status, null)::claim_verdict;
                     v_changed := v_changed || r.id;
                 elsif answer.outcome = 'beyond' or answer.outcome = 'ok' and r.kind = 'subscription' and not (r.streams <@ v_looked) then
                     -- The caller may have read a position that the snapshot does not show yet: look again under the lock.
@@ -203,18 +203,18 @@ begin
                     answer.next_wake := r.pending and not r.paused and r.entity_status is distinct from 'stopped';
                     v_verdicts := v_verdicts || row(r.id, 'end', null, null, r.streams, r.positions, r.acked, r.pending,
                                                     case when r.error is null then 'released' else 'failed' end, r.error,
-                                                    answer.next_wake, r.entity_status)::claim_verdict;
+                                                    answer.next_wake, r.entity_status, null)::claim_verdict;
                     v_changed := v_changed || r.id;
                 elsif answer.outcome = 'ok' and r.op = 'heartbeat' then
                     answer.holder := r.c_holder;
                     answer.runner_id := r.runner_id;
                     answer.lease_ms := ceil(extract(epoch from greatest(r.lease_expires_at - v_now, r.ttl)) * 1000);
-                    v_verdicts := v_verdicts || row(r.id, 'beat', null, null, null, null, null, null, null, null, null, null)::claim_verdict;
+                    v_verdicts := v_verdicts || row(r.id, 'beat', null, null, null, null, null, null, null, null, null, null, null)::claim_verdict;
                     v_changed := v_changed || r.id;
                 elsif answer.outcome = 'ok' and r.op = 'ack' then
                     answer.lease_ms := ceil(extract(epoch from r.lease_expires_at - v_now) * 1000);
                     if r.streams is not null then
-                        v_verdicts := v_verdicts || row(r.id, 'ack', null, null, r.streams, r.positions, r.acked, r.pending, null, null, null, null)::claim_verdict;
+                        v_verdicts := v_verdicts || row(r.id, 'ack', null, null, r.streams, r.positions, r.acked, r.pending, null, null, null, null, null)::claim_verdict;
                         v_changed := v_changed || r.id;
                     end if;
                 end if;
@@ -283,7 +283,7 @@ begin
                     -- A lapsed claim that is met ends now; work nobody was told of gets its wake.
                     v_wakes := v_wakes || _claim_write(array[row(
                         r.id, case when r.lapsed then 'end' else 'mint' end, null, null, null, null, null, r.pending, 'expired', c_lapsed,
-                        r.pending and not r.paused and r.entity_status is distinct from 'stopped', r.entity_status)::claim_verdict], v_now);
+                        r.pending and not r.paused and r.entity_status is distinct from 'stopped', r.entity_status, null)::claim_verdict], v_now);
                     select c.state, c.epoch, c.wake_id, c.runner_id, n.notification_public into r.state, r.c_epoch, r.wake_id, r.runner_id, r.notification
                       from consumers c left join wake_notifications n on n.wake_id = c.wake_id where c.id = r.id;
                     answer.epoch := r.c_epoch;
@@ -313,7 +313,7 @@ begin
                     answer.entity_status := case when r.entity_url is not null then 'running' end;
                     answer.notification := r.notification;
                     answer.stream_path := r.notification ->> 'streamPath';
-                    v_verdicts := v_verdicts || row(r.id, 'grant', r.holder, r.claim_id, null, null, null, null, null, null, null, null)::claim_verdict;
+                    v_verdicts := v_verdicts || row(r.id, 'grant', r.holder, r.claim_id, null, null, null, null, null, null, null, null, null)::claim_verdict;
                     v_changed := v_changed || r.id;
                     if r.capacity is not null then
                         v_granted := v_granted || (r.service_id || '/' || v_target);

@@ -142,8 +142,8 @@ begin
         select * into v_from from streams s where s.id = v_sources[r.n];
         v_path := substr(r.target, 2);
         v_tail := r.at + coalesce(octet_length(r.prefix), 0);
-        insert into streams (service_id, path, kind, owner, content_type, is_json, tail, forked_from, fork_at, created_at)
-        values (p_service_id, v_path || '/main', 'entity', p_by, 'application/json', true, v_tail, v_from.id, r.at, v_now)
+        insert into streams (service_id, path, kind, owner, content_type, is_json, tail, head, forked_from, fork_at, created_at)
+        values (p_service_id, v_path || '/main', 'entity', p_by, 'application/json', true, v_tail, least(v_from.head, r.at), v_from.id, r.at, v_now)
         on conflict (service_id, path) do nothing
         returning id into v_new;
         if not found and r.n = 1 then
@@ -187,8 +187,8 @@ begin
           join streams s on s.service_id = p_service_id and s.path = any (array[v_path || '/attachments/' || a.id])
          where x.n = r.n;
         -- A shared state of several forked entities is forked once.
-        insert into streams (service_id, path, kind, owner, content_type, is_json, tail, ttl_seconds, expires_at, forked_from, fork_at, created_at)
-        select p_service_id, x.into_path, s.kind, p_by, s.content_type, s.is_json, s.tail, s.ttl_seconds, s.expires_at, s.id, s.tail, v_now
+        insert into streams (service_id, path, kind, owner, content_type, is_json, tail, head, ttl_seconds, expires_at, forked_from, fork_at, created_at)
+        select p_service_id, x.into_path, s.kind, p_by, s.content_type, s.is_json, s.tail, s.head, s.ttl_seconds, s.expires_at, s.id, s.tail, v_now
           from unnest(p_shared_by, p_shared, p_shared_as) x (n, path, into_path)
          cross join lateral (select s.* from streams s where s.service_id = p_service_id and s.path = x.path and s.deleted_at is null for key share) s
          where x.n = r.n and exists (select from shared_state_links l where l.path = x.path and l.entity_url = r.source and l.service_id = p_service_id)
