@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/rouse-run/rouse/openapi/runner/sealed"
 )
 
 // Handler works one claim. ctx ends before the lease does, with the cause [ErrLost], and when a draining runner's grace
@@ -63,6 +65,9 @@ type Config struct {
 	Register *Registration
 	// Capacity bounds the claims worked at once, over all servers. Zero = 4.
 	Capacity int
+	// Key opens wakes: every gateway is told to seal them to it, so that nobody between it and this process reads them.
+	// nil = wakes come in the clear, and a key that was registered before is removed.
+	Key *sealed.Key
 	// Cursors keeps where each wake stream was left; nil = every start reads from the beginning.
 	Cursors Cursors
 	Style   Style

@@ -12,6 +12,8 @@ import (
 type gateway interface {
 	register(ctx context.Context, reg Registration) error
 	lookup(ctx context.Context) (registered, error)
+	// seal tells the public key that wakes are sealed to; empty = none.
+	seal(ctx context.Context, public string) error
 	// alive extends the runner's liveness lease; offset is its cursor.
 	alive(ctx context.Context, lease time.Duration, offset string) error
 
@@ -36,6 +38,8 @@ type registered struct {
 	WakeStream string
 	Born       string
 	Enabled    bool
+	// WakeKey is the public key that its wakes are sealed to; empty = none.
+	WakeKey string
 }
 
 // page is a part of a stream.

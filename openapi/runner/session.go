@@ -108,6 +108,9 @@ func (s *session) introduce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.agree(ctx, known); err != nil {
+		return err
+	}
 	if !known.Enabled {
 		s.log.Warn("the runner is disabled there: it is woken but may not claim")
 	}
@@ -150,14 +153,19 @@ func (s *session) follow(ctx context.Context) error {
 			},
 			OnOpen: func() {
 				opened = true
-				back.Reset()
 				s.observe(Event{Kind: Connected})
 			},
 			OnLost: func(err error, wait time.Duration) {
 				s.log.Debug("the wake stream was cut off", "error", err, "retry_in", wait)
 				s.observe(Event{Kind: Disconnected, Err: err})
 			},
-		}, s.accept)
+		}, func(ctx context.Context, b tail.Batch) error {
+			err := s.accept(ctx, b)
+			if err == nil {
+				back.Reset()
+			}
+			return err
+		})
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -186,6 +194,10 @@ func (s *session) follow(ctx context.Context) error {
 func (s *session) accept(ctx context.Context, b tail.Batch) error {
 	wakes := make([]*wake, 0, len(b.Messages))
 	for _, m := range b.Messages {
+		m, err := s.open(m)
+		if err != nil {
+			return err
+		}
 		if w, ok := parseWake(m); ok {
 			wakes = append(wakes, w)
 		}

@@ -15,15 +15,16 @@ import (
 
 // wire speaks to a server through the generated client.
 type wire struct {
-	id string
-	c  *client.Client
+	id  string
+	key string // the public key to register with; empty = none
+	c   *client.Client
 }
 
 var _ gateway = (*wire)(nil)
 
 func dial(s Server, cfg Config) (gateway, error) {
 	c, err := s.Client()
-	return &wire{id: cfg.ID, c: c}, err
+	return &wire{id: cfg.ID, key: cfg.publicKey(), c: c}, err
 }
 
 // name tells the server which runner it is that calls.
@@ -41,15 +42,25 @@ func (w *wire) register(ctx context.Context, reg Registration) error {
 	if n := int32(min(reg.Capacity, 1024)); n > 0 {
 		body.Capacity = &n
 	}
-	resp, err := w.c.RegisterRunner(ctx, nil, body)
+	raw, err := json.Marshal(struct {
+		client.RunnerRegister
+		WakeKey string `json:"wake_key,omitempty"`
+	}{body, w.key})
+	if err != nil {
+		return err
+	}
+	resp, err := w.c.RegisterRunnerWithBody(ctx, nil, "application/json", bytes.NewReader(raw))
 	return call.Decode(resp, err, nil)
 }
 
 func (w *wire) lookup(ctx context.Context) (registered, error) {
-	var r client.Runner
+	var r struct {
+		client.Runner
+		WakeKey string `json:"wake_key"`
+	}
 	resp, err := w.c.GetRunner(ctx, w.id, nil)
 	err = call.Decode(resp, err, &r)
-	return registered{WakeStream: r.WakeStream, Born: r.CreatedAt.UTC().Format(time.RFC3339Nano), Enabled: r.AdminStatus != client.RunnerAdminStatusDisabled}, err
+	return registered{WakeKey: r.WakeKey, WakeStream: r.WakeStream, Born: r.CreatedAt.UTC().Format(time.RFC3339Nano), Enabled: r.AdminStatus != client.RunnerAdminStatusDisabled}, err
 }
 
 func (w *wire) alive(ctx context.Context, lease time.Duration, offset string) error {

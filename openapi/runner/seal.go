@@ -1,0 +1,72 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	"github.com/rouse-run/rouse/openapi/runner/call"
+)
+
+// agree makes the gateway seal to the key that this process can open, or to none.
+func (s *session) agree(ctx context.Context, known registered) error {
+	mine := s.r.cfg.publicKey()
+	if known.WakeKey == mine {
+		return nil
+	}
+	err := s.gw.seal(ctx, mine)
+	if status := call.Status(err); status == http.StatusNotFound || status == http.StatusMethodNotAllowed {
+		s.log.Warn("the gateway does not know how to seal wakes, they come in the clear")
+		return nil
+	}
+	if err == nil && known.WakeKey != "" {
+		s.log.Info("the key that wakes are sealed to was replaced")
+	}
+	return err
+}
+
+// open gives an entry of a wake stream in the clear. It fails for one that is sealed to a key which is not this
+// process's; the wake stream is then read again from the cursor, once the gateway knows the right key.
+func (s *session) open(entry json.RawMessage) (json.RawMessage, error) {
+	plain, err := s.r.cfg.Key.Open(entry)
+	if err != nil {
+		return nil, fmt.Errorf("a wake cannot be opened (does another process use the runner's id, with another key?): %w", err)
+	}
+	return plain, nil
+}
+
+// publicKey is what the gateway is told to seal to; empty = nothing.
+func (c *Config) publicKey() string {
+	if c.Key == nil {
+		return ""
+	}
+	return c.Key.Public()
+}
+
+// seal sets the runner's key, or removes it.
+func (w *wire) seal(ctx context.Context, public string) error {
+	method, body := http.MethodDelete, []byte(nil)
+	if public != "" {
+		method = http.MethodPut
+		raw, err := json.Marshal(map[string]string{"wake_key": public})
+		if err != nil {
+			return err
+		}
+		body = raw
+	}
+	req, err := http.NewRequestWithContext(ctx, method, w.c.Server+"_electric/runners/"+url.PathEscape(w.id)+"/wake-key", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for _, edit := range w.c.RequestEditors {
+		if err := edit(ctx, req); err != nil {
+			return err
+		}
+	}
+	resp, err := w.c.Client.Do(req)
+	return call.Decode(resp, err, nil)
+}
