@@ -165,7 +165,7 @@ func (c *Control) putAttachment(w http.ResponseWriter, r *http.Request) error {
 		row.ContentType = "application/octet-stream" // streams of that type hold messages, a file is bytes
 	}
 	event := stateRow("upsert", out.TxID, "manifest", a.Key, json.RawMessage(manifest))
-	outcome, err := c.cfg.Store.AttachmentPut(context.WithoutCancel(ctx), who.service, in.url(), who.subject(), who.principal(), row, event)
+	outcome, err := c.cfg.Store.AttachmentPut(context.WithoutCancel(ctx), who.service, in.url(), who.subjectFor(mayWrite, kindEntity, in.url()), who.principal(), row, event)
 	switch {
 	case err != nil:
 		return err
@@ -444,7 +444,7 @@ func (c *Control) deleteAttachment(ctx context.Context, in *attachmentRefInput) 
 	who, out := from(ctx), &rowOutput{}
 	out.Body.TxID = uuid.NewString()
 	event := stateRow("delete", out.Body.TxID, "manifest", "attachment:"+in.Key, nil)
-	outcome, err := c.cfg.Store.AttachmentDelete(ctx, who.service, in.url(), who.subject(), who.principal(), in.Key, event)
+	outcome, err := c.cfg.Store.AttachmentDelete(ctx, who.service, in.url(), who.subjectFor(mayWrite, kindEntity, in.url()), who.principal(), in.Key, event)
 	switch {
 	case err != nil:
 		return nil, err

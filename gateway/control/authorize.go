@@ -2,52 +2,223 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"slices"
 
 	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/store"
 	"github.com/rouse-run/rouse/plugins/contract"
 )
 
+// The kinds of things that authorizers are asked about here.
+const (
+	kindEntity = "entity"
+	kindType   = "type"
+	kindRunner = "runner"
+)
+
+// mayDispatch is needed on a runner to have wakes go to it, mayClaim to claim work
+// for it.
+const (
+	mayDispatch = "dispatch"
+	mayClaim    = "claim"
+)
+
+// right is a permission on one thing.
+type right struct{ permission, kind, id string }
+
 // may asks the authorizers, after ownership and grants have said what they say,
 // whether the caller may do something to a thing: an entity by its url, a type by
 // its name, a runner by its id. Where a rule is compared inside the transaction
-// that needs it, they can only take away: [Control.mayEntity] and
-// [Control.mayTypeNamed] ask them before it.
+// that needs it, [Control.mayEntity], [Control.mayTypeNamed] and
+// [Control.mayRunner] ask before it, and [caller.trustedFor] tells it of what only
+// an authorizer has allowed.
 func (c *Control) may(ctx context.Context, permission, kind, id string, builtIn bool) (bool, error) {
 	who := from(ctx)
 	if who.IsZero() {
 		return builtIn, nil // a token speaks, for what it was made for
 	}
-	return c.cfg.Auth.May(ctx, who.Principal, permission, contract.Resource{Service: who.serviceName, Kind: kind, ID: id}, builtIn)
+	ok, err := c.cfg.Auth.May(ctx, who.Principal, permission, contract.Resource{Service: who.serviceName, Kind: kind, ID: id}, builtIn)
+	if err == nil && ok && !builtIn {
+		if who.lent == nil {
+			who.lent = map[right]bool{}
+		}
+		who.lent[right{permission, kind, id}] = true
+	}
+	return ok, err
+}
+
+// trustedFor says that a transaction is not to compare a rule once more: the caller
+// passes every one, or an authorizer has allowed in this request what ownership and
+// grants would not.
+func (c *caller) trustedFor(permission, kind, id string) bool {
+	return c.trusted() || c.lent[right{permission, kind, id}]
+}
+
+// subjectFor is the principal that a permission is looked up for in a transaction:
+// empty where nothing is to be compared.
+func (c *caller) subjectFor(permission, kind, id string) string {
+	if c.trustedFor(permission, kind, id) {
+		return ""
+	}
+	return c.principal()
 }
 
 // mayEntity asks the authorizers, if there are any, about an entity whose rule is
 // compared inside a transaction. One that is not there is left to that.
 func (c *Control) mayEntity(ctx context.Context, url, permission string) error {
-	if url == "" || !c.cfg.Auth.Judged() {
-		return nil
-	}
-	_, err := c.entityFor(ctx, ref(url), permission)
-	if code := problem.CodeOf(err); code == problem.NotFound || code == problem.UnknownEntityType {
-		return nil
-	}
+	_, err := c.judgedEntity(ctx, url, permission)
 	return err
+}
+
+// judgedEntity is mayEntity, and gives the entity; a zero one if there is none.
+func (c *Control) judgedEntity(ctx context.Context, url, permission string) (store.Entity, error) {
+	if url == "" || !c.cfg.Auth.Judged() {
+		return store.Entity{}, nil
+	}
+	e, err := c.entityFor(ctx, ref(url), permission)
+	if code := problem.CodeOf(err); code == problem.NotFound || code == problem.UnknownEntityType {
+		return store.Entity{}, nil
+	}
+	return e, err
 }
 
 // mayTypeNamed is mayEntity for an entity type.
 func (c *Control) mayTypeNamed(ctx context.Context, name, permission string) error {
+	_, err := c.judgedType(ctx, name, permission)
+	return err
+}
+
+// judgedType is mayTypeNamed, and gives the type; a zero one if there is none.
+func (c *Control) judgedType(ctx context.Context, name, permission string) (store.EntityType, error) {
 	if !c.cfg.Auth.Judged() {
-		return nil
+		return store.EntityType{}, nil
 	}
 	t, err := c.cfg.Store.EntityTypeGet(ctx, from(ctx).service, name)
+	if errors.Is(err, store.ErrNoRow) {
+		return store.EntityType{}, nil
+	} else if err != nil {
+		return store.EntityType{}, err
+	}
+	if ok, err := c.mayType(ctx, t, permission); err != nil || ok {
+		return t, err
+	}
+	return store.EntityType{}, errMayNot(permission, "entity type")
+}
+
+// mayRunner is mayEntity for a runner.
+func (c *Control) mayRunner(ctx context.Context, id, permission string) error {
+	if id == "" || !c.cfg.Auth.Judged() {
+		return nil
+	}
+	who := from(ctx)
+	r, err := c.cfg.Store.RunnerGet(ctx, who.service, id)
 	if errors.Is(err, store.ErrNoRow) {
 		return nil
 	} else if err != nil {
 		return err
 	}
-	if ok, err := c.mayType(ctx, t, permission); err != nil || ok {
+	if ok, err := c.may(ctx, permission, kindRunner, id, who.Owns(r.Owner)); err != nil || ok {
 		return err
 	}
-	return errMayNot(permission, "entity type")
+	if permission == mayDispatch {
+		return spawnRefusal("runner_forbidden")
+	}
+	return errRunnerOwner
+}
+
+// runnersOf lists the runners among a policy's targets. known says that there are
+// no others but transports, which belong to nobody.
+func runnersOf(policy json.RawMessage) (ids []string, known bool) {
+	var p struct {
+		Targets []struct{ Type, RunnerID string }
+	}
+	if len(policy) > 0 && json.Unmarshal(policy, &p) != nil {
+		return nil, false
+	}
+	known = true
+	for _, t := range p.Targets {
+		switch t.Type {
+		case "runner":
+			ids = append(ids, t.RunnerID)
+		case "worker-pool":
+			known = false
+		}
+	}
+	return ids, known
+}
+
+// mayTarget asks about the runners among a policy's targets. lent says that only
+// authorizers allow one of them; known is as of [runnersOf].
+func (c *Control) mayTarget(ctx context.Context, policy json.RawMessage) (lent, known bool, err error) {
+	if !c.cfg.Auth.Judged() {
+		return false, true, nil
+	}
+	ids, known := runnersOf(policy)
+	for _, id := range ids {
+		if err := c.mayRunner(ctx, id, mayDispatch); err != nil {
+			return false, known, err
+		}
+		lent = lent || from(ctx).lent[right{mayDispatch, kindRunner, id}]
+	}
+	return lent, known, nil
+}
+
+// spawning says what a spawn's transaction is not to compare: who may spawn the type
+// (open), or anything (system).
+type spawning struct{ open, system bool }
+
+// maySpawnOf asks the authorizers, if there are any, about all that a spawn needs:
+// its type, its parent, and the runners that its wakes would go to.
+func (c *Control) maySpawnOf(ctx context.Context, typ, parent string, policy, grants json.RawMessage) (spawning, error) {
+	who := from(ctx)
+	s := spawning{open: c.cfg.OpenTypes, system: who.trusted()}
+	t, err := c.judgedType(ctx, typ, maySpawn)
+	if err != nil || !c.cfg.Auth.Judged() {
+		return s, err
+	}
+	above, err := c.judgedEntity(ctx, parent, maySpawn)
+	if err != nil {
+		return s, err
+	}
+	// As the transaction chooses it.
+	for _, p := range []json.RawMessage{above.DispatchPolicy, t.DefaultDispatchPolicy} {
+		if policy == nil {
+			policy = p
+		}
+	}
+	lent, known, err := c.mayTarget(ctx, policy)
+	if err != nil {
+		return s, err
+	}
+	s.open = s.open || who.lent[right{maySpawn, kindType, typ}]
+	if lent || who.lent[right{maySpawn, kindEntity, parent}] {
+		// All of it has been asked here, but for what grants on the child need.
+		if parent != "" && broad(grants) {
+			if err := c.mayEntity(ctx, parent, mayManage); err != nil {
+				return s, err
+			}
+		}
+		s.system = s.system || known
+	}
+	return s, nil
+}
+
+// broad says whether grants on a child need the permission manage on its parent; it
+// is the rule that entity_spawn has.
+func broad(grants json.RawMessage) bool {
+	type grant struct {
+		Permission  string `json:"permission"`
+		SubjectKind string `json:"subject_kind"`
+		Propagation string `json:"propagation"`
+		Copy        bool   `json:"copy_to_children"`
+	}
+	var all []grant
+	if len(grants) > 0 && json.Unmarshal(grants, &all) != nil {
+		return true
+	}
+	return slices.ContainsFunc(all, func(g grant) bool {
+		return g.Permission == mayManage || g.SubjectKind == "principal_kind" || g.Propagation == "descendants" || g.Copy
+	})
 }

@@ -84,4 +84,124 @@ func TestAuthorizersTakeAway(t *testing.T) {
 	r.must(201, kyle, "POST", at+"/chat/p/fork", `{"parent":"/chat/q"}`)
 }
 
+// Runners are asked about before anything is done with them.
+func TestAuthorizersTakeRunnersAway(t *testing.T) {
+	t.Parallel()
+	rule := &taking{}
+	r := laptop(t, func(c *Config) {
+		c.Auth = auth.New(auth.Config{Insecure: true, Users: c.Store, Authorizers: []contract.Authorizer{rule}})
+	})
+	const mac = `{"targets":[{"type":"runner","runnerId":"mac"}]}`
+	const at = "/_electric/runners"
+	r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"laptop","description":"","default_dispatch_policy":`+mac+`}`)
+	r.work("/chat/1")
+	seen := r.str(`select coalesce(max(last_seen_at)::text, '') from rouse.runner_runtime_diagnostics`)
+	n := r.count(`select count(*) from rouse.audit_log`)
+	for _, c := range []struct{ verb, method, path, body string }{
+		{"dispatch", "PUT", "/_electric/entities/chat/2", `{"dispatch_policy":` + mac + `}`},
+		{"dispatch", "PUT", "/_electric/entities/chat/2", `{"parent":"/chat/1"}`}, // by its parent's policy
+		{"dispatch", "PUT", "/_electric/entities/laptop/2", ""},                   // by its type's
+		{"dispatch", "POST", "/_electric/entities/chat/1/fork", ""},
+		{"dispatch", "POST", "/_electric/entity-types", `{"name":"other","description":"","default_dispatch_policy":` + mac + `}`},
+		{"claim", "POST", at + "/mac/claim", `{}`},
+		{"manage", "POST", at + "/mac/heartbeat", ""},
+		{"manage", "POST", at + "/mac/disable", ""},
+		{"manage", "POST", at, `{"id":"mac","label":"Mine"}`},
+	} {
+		rule.mu.Lock()
+		rule.verb, rule.kind, rule.name = c.verb, "runner", "mac"
+		rule.mu.Unlock()
+		r.refused(403, "RUNNER_FORBIDDEN", kyle, c.method, c.path, c.body)
+	}
+	if got := r.count(`select count(*) from rouse.audit_log`); got != n {
+		t.Errorf("%d changes were made", got-n)
+	}
+	if got := r.str(`select coalesce(max(last_seen_at)::text, '') from rouse.runner_runtime_diagnostics`); got != seen {
+		t.Error("the heartbeat counted")
+	}
+	rule.mu.Lock()
+	rule.verb = ""
+	rule.mu.Unlock()
+	r.must(200, kyle, "POST", at+"/mac/claim", `{}`)
+}
+
+// giving allows some things and has no opinion on the rest.
+type giving map[right]bool
+
+func (giving) Name() string { return "giving" }
+
+func (g giving) Authorize(_ context.Context, q contract.Question) (contract.Ruling, error) {
+	if g[right{q.Verb, q.Resource.Kind, q.Resource.ID}] {
+		return contract.Ruling{Verdict: contract.Allow}, nil
+	}
+	return contract.Ruling{}, nil
+}
+
+// What an authorizer allows counts also where the built-in rule is compared inside
+// the transaction that does the work; the other rules of the same work still hold.
+func TestAuthorizersGrantWhatTransactionsCompare(t *testing.T) {
+	t.Parallel()
+	given := giving{}
+	r := laptop(t, func(c *Config) {
+		c.OpenTypes = false
+		c.Auth = auth.New(auth.Config{Insecure: true, Users: c.Store, Authorizers: []contract.Authorizer{given}, Policy: auth.Policy{MayGrant: true}})
+	})
+	const at = "/_electric/entities"
+	const mac = `"dispatch_policy":{"targets":[{"type":"runner","runnerId":"mac"}]}`
+	r.must(201, kyle, "PUT", at+"/chat/p", `{"tags":{"a":"b"}}`)
+	r.must(201, mallory, "POST", "/_electric/entity-types", `{"name":"own","description":""}`)
+	wide := granted("principal_kind", "user", "read", "")
+	fork := func(id string) string { return `{"instance_id":"` + id + `","parent":"/chat/p"}` }
+	r.must(201, mallory, "PUT", at+"/own/root", "")
+	for _, c := range []struct {
+		name               string
+		method, path, body string
+		status             int    // without
+		code               string // without
+		want               int
+		rights             []right
+	}{
+		{"a type", "PUT", at + "/chat/m1", "", 401, "UNAUTHORIZED", 201, []right{{"spawn", "type", "chat"}}},
+		{"a parent", "PUT", at + "/own/m2", `{"parent":"/chat/p"}`, 401, "UNAUTHORIZED", 201, []right{{"spawn", "entity", "/chat/p"}}},
+		{"a runner", "PUT", at + "/own/m3", `{` + mac + `}`, 403, "RUNNER_FORBIDDEN", 201, []right{{"dispatch", "runner", "mac"}}},
+		{"a parent's runner", "PUT", at + "/own/m4", `{"parent":"/chat/1"}`, 401, "UNAUTHORIZED", 201, []right{{"spawn", "entity", "/chat/1"}, {"dispatch", "runner", "mac"}}},
+		{"broad grants", "PUT", at + "/own/m5", `{"parent":"/chat/p","grants":[` + wide + `]}`, 401, "UNAUTHORIZED", 201, []right{{"spawn", "entity", "/chat/p"}, {"manage", "entity", "/chat/p"}}},
+		{"a fork's parent", "POST", at + "/own/root/fork", fork("m6"), 401, "UNAUTHORIZED", 201, []right{{"spawn", "entity", "/chat/p"}}},
+		{"a fork", "POST", at + "/chat/p/fork", `{"instance_id":"m7"}`, 401, "UNAUTHORIZED", 201, []right{{"fork", "entity", "/chat/p"}}},
+		{"a type's schemas", "PATCH", "/_electric/entity-types/chat/schemas", `{"inbox_schemas":{"x":{}}}`, 401, "UNAUTHORIZED", 200, []right{{"manage", "type", "chat"}}},
+		{"a type's grant", "POST", "/_electric/entity-types/chat/grants", granted("principal", "user:x", "spawn", ""), 401, "UNAUTHORIZED", 201, []right{{"manage", "type", "chat"}}},
+		{"an entity's grant", "POST", at + "/chat/p/grants", granted("principal", "user:x", "read", ""), 401, "UNAUTHORIZED", 201, []right{{"manage", "entity", "/chat/p"}}},
+		{"a schedule", "PUT", at + "/chat/p/schedules/s", `{"scheduleType":"cron","expression":"0 0 * * *","payload":1}`, 401, "UNAUTHORIZED", 200, []right{{"schedule", "entity", "/chat/p"}}},
+		{"a later message", "POST", at + "/chat/p/send", `{"payload":1,"afterMs":60000}`, 401, "UNAUTHORIZED", 204, []right{{"write", "entity", "/chat/p"}}},
+		{"a runner's status", "POST", "/_electric/runners/mac/enable", "", 403, "RUNNER_FORBIDDEN", 200, []right{{"manage", "runner", "mac"}}},
+		{"a claim", "POST", "/_electric/runners/mac/claim", `{}`, 403, "RUNNER_FORBIDDEN", 204, []right{{"claim", "runner", "mac"}}},
+		{"deleting a type", "DELETE", "/_electric/entity-types/chat", "", 401, "UNAUTHORIZED", 204, []right{{"manage", "type", "chat"}}},
+	} {
+		// All but one of what it takes is not enough.
+		for left := range c.rights {
+			clear(given)
+			for i, one := range c.rights {
+				given[one] = i != left
+			}
+			if a := r.as(mallory, c.method, c.path, c.body); a.status != c.status && a.status != 401 && a.status != 403 {
+				t.Errorf("%s without %v: %d %s", c.name, c.rights[left], a.status, a.body)
+			}
+		}
+		clear(given)
+		r.refused(c.status, c.code, mallory, c.method, c.path, c.body)
+		for _, one := range c.rights {
+			given[one] = true
+		}
+		if a := r.as(mallory, c.method, c.path, c.body); a.status != c.want {
+			t.Errorf("%s: %d %s", c.name, a.status, a.body)
+		}
+	}
+	if n := r.count(`select count(*) from rouse.scheduled_tasks where kind = 'delayed_send' and trusted`); n != 1 {
+		t.Errorf("%d messages will be sent", n)
+	}
+	if n := r.count(`select count(*) from rouse.entities where url in ('/own/m2', '/own/m4') and created_by <> '/principal/user%3Amallory'`); n != 0 {
+		t.Error("what was spawned is somebody else's")
+	}
+}
+
 var _ contract.Authorizer = (*taking)(nil)

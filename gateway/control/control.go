@@ -259,6 +259,8 @@ type caller struct {
 	serviceName string
 	// token is the claim, hold or write token shown, if any.
 	token string
+	// lent are the rights that only authorizers have allowed, in this request.
+	lent map[right]bool
 }
 
 type callerKey struct{}

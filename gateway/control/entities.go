@@ -351,10 +351,8 @@ func (c *Control) spawn(ctx context.Context, in *spawnInput) (*entityTxOutput, e
 	if b.Tags == nil {
 		tags = []byte("{}")
 	}
-	if err := c.mayTypeNamed(ctx, in.Type, maySpawn); err != nil {
-		return nil, err
-	}
-	if err := c.mayEntity(ctx, b.Parent, maySpawn); err != nil {
+	allowed, err := c.maySpawnOf(ctx, in.Type, b.Parent, policy, grants)
+	if err != nil {
 		return nil, err
 	}
 	// The arguments are checked against one revision of the type; when that has
@@ -372,7 +370,7 @@ func (c *Control) spawn(ctx context.Context, in *spawnInput) (*entityTxOutput, e
 			}
 		}
 		req := store.SpawnRequest{Service: who.service, URL: url, Type: in.Type, TypeRevision: t.Revision, Principal: who.principal(),
-			System: who.trusted(), Open: c.cfg.OpenTypes, Args: args, Tags: tags, Parent: b.Parent, Policy: policy, Sandbox: sandbox,
+			System: allowed.system, Open: allowed.open, Args: args, Tags: tags, Parent: b.Parent, Policy: policy, Sandbox: sandbox,
 			Grants: grants, Wake: wake, Created: createdEvent(in.Type, args, b.Parent), Lease: c.cfg.Lease, WakeAfter: c.cfg.WakeAfter}
 		if len(b.InitialMessage) > 0 {
 			m := message{Type: b.InitialMessageType, Payload: b.InitialMessage, From: who.principal(), Mode: "immediate"}

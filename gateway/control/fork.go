@@ -230,7 +230,9 @@ func (f *forking) try(ctx context.Context) (out *forkOutput, again, err error) {
 	}
 	var active []string
 	for i, e := range tree {
-		if i > 0 { // the root was asked about with the request
+		if i == 0 { // it was asked about with the request
+			e.Allowed = e.Allowed || f.who.lent[right{mayFork, kindEntity, e.URL}]
+		} else {
 			if e.Allowed, err = f.c.may(ctx, mayFork, "entity", e.URL, e.Allowed); err != nil {
 				return nil, nil, err
 			}
@@ -254,7 +256,11 @@ func (f *forking) try(ctx context.Context) (out *forkOutput, again, err error) {
 			}
 		}
 	}
-	req, err := f.plan(tree)
+	subject, err := f.subject(ctx, tree)
+	if err != nil {
+		return nil, nil, err
+	}
+	req, err := f.plan(tree, subject)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -327,8 +333,28 @@ func (f *forking) read(ctx context.Context, e *store.TreeEntity, to int64) error
 	return r.read(ctx, f.c.cfg.Store, to)
 }
 
-// plan says what is to be made of the tree.
-func (f *forking) plan(tree []store.TreeEntity) (store.ForkRequest, error) {
+// subject is whose rights the transaction compares: nobody's, if some of what is
+// needed only authorizers allow. All of it has been asked by then.
+func (f *forking) subject(ctx context.Context, tree []store.TreeEntity) (string, error) {
+	needed := []right{{maySpawn, kindEntity, f.in.Body.Parent}}
+	lent, known := false, true
+	for _, e := range tree {
+		needed = append(needed, right{mayFork, kindEntity, e.URL})
+		runners, transports, err := f.c.mayTarget(ctx, e.DispatchPolicy)
+		if err != nil {
+			return "", err
+		}
+		lent, known = lent || runners, known && transports
+	}
+	lent = lent || slices.ContainsFunc(needed, func(r right) bool { return f.who.lent[r] })
+	if lent && known {
+		return "", nil
+	}
+	return f.who.subject(), nil
+}
+
+// plan says what is to be made of the tree, by the rights of subject.
+func (f *forking) plan(tree []store.TreeEntity, subject string) (store.ForkRequest, error) {
 	b := &f.in.Body
 	names := forkNames{urls: map[string]string{}, shared: map[string]string{}}
 	for _, e := range tree {
@@ -356,7 +382,7 @@ func (f *forking) plan(tree []store.TreeEntity) (store.ForkRequest, error) {
 		}
 	}
 	txid, now := "fork-"+uuid.NewString(), time.Now()
-	req := store.ForkRequest{Service: f.who.service, Principal: f.who.subject(), By: f.who.principal(), Parent: b.Parent, Whole: !f.earlier(),
+	req := store.ForkRequest{Service: f.who.service, Principal: subject, By: f.who.principal(), Parent: b.Parent, Whole: !f.earlier(),
 		Tags: f.tags, Wake: f.wake, Message: f.message}
 	for i, e := range tree {
 		r, target := f.readers[e.URL], names.urls[e.URL]

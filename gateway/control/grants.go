@@ -306,7 +306,7 @@ func (c *Control) putGrant(ctx context.Context, in *grantPutInput) (*grantOutput
 	if _, err := c.entityFor(ctx, &in.EntityRef, mayManage); err != nil {
 		return nil, err
 	}
-	outcome, g, err := c.cfg.Store.GrantPut(ctx, who.service, url, who.subject(), who.principal(), raw)
+	outcome, g, err := c.cfg.Store.GrantPut(ctx, who.service, url, who.subjectFor(mayManage, kindEntity, url), who.principal(), raw)
 	switch {
 	case err != nil:
 		return nil, err
@@ -341,7 +341,7 @@ func (c *Control) deleteGrant(ctx context.Context, in *grantRefInput) (*noConten
 		return nil, err
 	}
 	who := from(ctx)
-	outcome, err := c.cfg.Store.GrantDelete(ctx, who.service, in.url(), who.subject(), who.principal(), id)
+	outcome, err := c.cfg.Store.GrantDelete(ctx, who.service, in.url(), who.subjectFor(mayManage, kindEntity, in.url()), who.principal(), id)
 	switch {
 	case err != nil:
 		return nil, err
@@ -386,7 +386,7 @@ func (c *Control) putTypeGrant(ctx context.Context, in *typeGrantPutInput) (*gra
 	if err := c.mayTypeNamed(ctx, in.Name, mayManage); err != nil {
 		return nil, err
 	}
-	outcome, g, err := c.cfg.Store.GrantTypePut(ctx, who.service, in.Name, who.subject(), who.principal(), raw)
+	outcome, g, err := c.cfg.Store.GrantTypePut(ctx, who.service, in.Name, who.subjectFor(mayManage, kindType, in.Name), who.principal(), raw)
 	switch {
 	case err != nil:
 		return nil, err
@@ -409,7 +409,7 @@ func (c *Control) deleteTypeGrant(ctx context.Context, in *typeGrantRefInput) (*
 	if err := c.mayTypeNamed(ctx, in.Name, mayManage); err != nil {
 		return nil, err
 	}
-	outcome, err := c.cfg.Store.GrantTypeDelete(ctx, who.service, in.Name, who.subject(), who.principal(), id)
+	outcome, err := c.cfg.Store.GrantTypeDelete(ctx, who.service, in.Name, who.subjectFor(mayManage, kindType, in.Name), who.principal(), id)
 	switch {
 	case err != nil:
 		return nil, err

@@ -210,7 +210,10 @@ func (c *Control) registerRunner(ctx context.Context, in *registerInput) (*runne
 		}
 		r.WakeKey, r.WakeKeyID = key.Bytes(), key.ID()
 	}
-	outcome, _, _, err := c.cfg.Store.RunnerRegister(ctx, who.service, who.principal(), who.trusted(), r)
+	if err := c.mayRunner(ctx, b.ID, mayManage); err != nil {
+		return nil, err
+	}
+	outcome, _, _, err := c.cfg.Store.RunnerRegister(ctx, who.service, who.principal(), who.trustedFor(mayManage, kindRunner, b.ID), r)
 	switch {
 	case err != nil:
 		return nil, err
@@ -253,7 +256,10 @@ func (c *Control) listRunners(ctx context.Context, in *runnerListInput) (*runner
 
 func (c *Control) setRunner(ctx context.Context, id, status string) (*runnerOutput, error) {
 	who := from(ctx)
-	outcome, _, err := c.cfg.Store.RunnerSetStatus(ctx, who.service, id, who.principal(), who.trusted(), status)
+	if err := c.mayRunner(ctx, id, mayManage); err != nil {
+		return nil, err
+	}
+	outcome, _, err := c.cfg.Store.RunnerSetStatus(ctx, who.service, id, who.principal(), who.trustedFor(mayManage, kindRunner, id), status)
 	switch {
 	case err != nil:
 		return nil, err
@@ -313,7 +319,7 @@ func dropSecrets(v any) {
 
 func (c *Control) heartbeatRunner(ctx context.Context, in *heartbeatInput) (*runnerOutput, error) {
 	who, b := from(ctx), &in.Body
-	h := store.Heartbeat{Service: who.service, Runner: in.ID, Principal: who.principal(), Trusted: who.trusted(),
+	h := store.Heartbeat{Service: who.service, Runner: in.ID, Principal: who.principal(),
 		Lease: time.Duration(b.LeaseMS) * time.Millisecond, WakeStreamOffset: b.Offset}
 	if b.ExpiresAt != nil && b.LeaseMS == 0 {
 		if h.Lease = time.Until(*b.ExpiresAt); h.Lease < time.Millisecond {
@@ -329,6 +335,10 @@ func (c *Control) heartbeatRunner(ctx context.Context, in *heartbeatInput) (*run
 	if h.Diagnostics, err = sanitize(b.Diagnostics); err != nil {
 		return nil, err
 	}
+	if err := c.mayRunner(ctx, in.ID, mayManage); err != nil {
+		return nil, err
+	}
+	h.Trusted = who.trustedFor(mayManage, kindRunner, in.ID)
 	l, err := c.cfg.Store.RunnerHeartbeat(ctx, h)
 	switch {
 	case err != nil:
@@ -350,7 +360,7 @@ func (c *Control) claimForRunner(ctx context.Context, in *claimInput) (*claimOut
 	if wake != "" && !isOne {
 		return nil, errNoWake
 	}
-	req := claims.AcquireRequest{Wire: claims.Peer, Service: who.service, Holder: who.principal(), Trusted: who.trusted(),
+	req := claims.AcquireRequest{Wire: claims.Peer, Service: who.service, Holder: who.principal(),
 		Runner: in.ID, ClaimID: b.ClaimID, Wake: wake}
 	for at, v := range map[string]string{"/subscription_id": b.SubscriptionID, "/stream": b.Stream, "/claimId": b.ClaimID} {
 		if why := storable(v); why != "" {
@@ -367,6 +377,10 @@ func (c *Control) claimForRunner(ctx context.Context, in *claimInput) (*claimOut
 	default:
 		named = false
 	}
+	if err := c.mayRunner(ctx, in.ID, mayClaim); err != nil {
+		return nil, err
+	}
+	req.Trusted = who.trustedFor(mayClaim, kindRunner, in.ID)
 	g, err := c.cfg.Claims.Acquire(ctx, req)
 	switch {
 	case err == claims.ErrStopped: //nolint:errorlint // a disabled runner carries the same code and is an error

@@ -196,7 +196,7 @@ func (c *Control) sendLater(ctx context.Context, url string, m message, after fl
 	if producer != nil {
 		id = producer.ID
 	}
-	err := c.cfg.Store.ScheduleAdd(ctx, who.service, who.principal(), who.trusted(), url,
+	err := c.cfg.Store.ScheduleAdd(ctx, who.service, who.principal(), who.trustedFor(mayWrite, kindEntity, url), url,
 		observation.Message{Payload: m.Payload, Type: m.Type, Key: m.Key, Mode: m.Mode, Position: m.Position, From: m.From,
 			FromPrincipal: m.FromPrincipal, FromAgent: m.FromAgent}.Encode(),
 		time.Duration(math.Ceil(after))*time.Millisecond, id)

@@ -208,8 +208,11 @@ func (c *Control) putType(ctx context.Context, in *typePutInput) (*typeBody, err
 	if err := c.mayTypeNamed(ctx, b.Name, mayManage); err != nil {
 		return nil, err
 	}
+	if _, _, err := c.mayTarget(ctx, t.DefaultDispatchPolicy); err != nil {
+		return nil, err
+	}
 	for range 3 {
-		outcome, _, row, err := c.cfg.Store.EntityTypePut(ctx, who.service, who.principal(), who.trusted(), t)
+		outcome, _, row, err := c.cfg.Store.EntityTypePut(ctx, who.service, who.principal(), who.trustedFor(mayManage, kindType, b.Name), t)
 		switch {
 		case err != nil:
 			return nil, err
@@ -320,7 +323,7 @@ func (c *Control) deleteType(ctx context.Context, in *typeNameInput) (*noContent
 	if err := c.mayTypeNamed(ctx, in.Name, mayManage); err != nil {
 		return nil, err
 	}
-	outcome, _, err := c.cfg.Store.EntityTypeDelete(ctx, who.service, in.Name, who.principal(), who.trusted())
+	outcome, _, err := c.cfg.Store.EntityTypeDelete(ctx, who.service, in.Name, who.principal(), who.trustedFor(mayManage, kindType, in.Name))
 	switch {
 	case err != nil:
 		return nil, err
@@ -342,7 +345,7 @@ func (c *Control) patchType(ctx context.Context, in *typePatchInput) (*typeBody,
 	if err := c.mayTypeNamed(ctx, in.Name, mayManage); err != nil {
 		return nil, err
 	}
-	outcome, _, t, err := c.cfg.Store.EntityTypePatchSchemas(ctx, who.service, in.Name, who.principal(), who.trusted(),
+	outcome, _, t, err := c.cfg.Store.EntityTypePatchSchemas(ctx, who.service, in.Name, who.principal(), who.trustedFor(mayManage, kindType, in.Name),
 		schemasJSON(in.Body.InboxSchemas), schemasJSON(in.Body.StateSchemas))
 	switch {
 	case err != nil:
