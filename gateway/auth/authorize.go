@@ -69,13 +69,7 @@ func (c *Chain) Reading(r *Readers) *Readers {
 // mayReadAs asks about the read of an entity's streams by the principal of a
 // request under way.
 func (c *Chain) mayReadAs(ctx context.Context, url string, builtIn bool) (bool, error) {
-	v, _ := ctx.Value(visitKey{}).(*visit)
-	if v == nil {
-		return builtIn, nil
-	}
-	v.mu.Lock()
-	p, service := v.p, v.service
-	v.mu.Unlock()
+	p, service := visitor(ctx)
 	if p.IsZero() {
 		return builtIn, nil
 	}

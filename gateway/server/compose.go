@@ -107,8 +107,8 @@ func (s *Server) compose(ctx context.Context) error {
 	})
 	s.add(part{name: "control", stop: desk.Stop})
 	room := streams.New(ctx, streams.Config{
-		Store: db, Services: services, Appender: writer, Hub: hub, Auth: caller{chain}, Readers: chain.Reading(auth.NewReaders(db)), RequireAuth: !s.Config.Insecure, Admit: chain.Admit,
-		Tokens: mutex, ErrorStreams: db, SharedStates: db, AppendGate: desk.GateAppend, WakeDecorator: mutex.DecorateWake, PublicURL: s.Config.PublicURL,
+		Store: db, Services: services, Appender: writer, Hub: hub, Auth: caller{chain}, Readers: chain.Reading(auth.NewReaders(db)), PoolReaders: db, RequireAuth: !s.Config.Insecure, Admit: chain.Admit,
+		Tokens: mutex, ErrorStreams: db, SharedStates: chain.Sharing(db), AppendGate: desk.GateAppend, WakeDecorator: mutex.DecorateWake, PublicURL: s.Config.PublicURL,
 		MaxBodyBytes: int64(s.Config.MaxBodyBytes), Bodies: bodies, LongPollTimeout: s.Config.LongPollTimeout, SSEMaxAge: s.Config.SSEMaxAge, Log: s.Log,
 	})
 	s.onDrain = append(s.onDrain, room.Drain, desk.Drain)

@@ -80,9 +80,9 @@ type HeaderReader interface {
 type Resource struct {
 	// Service is the scope's name.
 	Service string
-	// Kind is route, entity, type or runner.
+	// Kind is route, entity, type, runner or shared_state.
 	Kind string
-	// ID is the route's path, or the thing's url, name or id.
+	// ID is the route's path, or the thing's url, name, id or path.
 	ID string
 }
 
@@ -90,7 +90,7 @@ type Resource struct {
 type Question struct {
 	Principal Principal
 	// Verb is the HTTP method for a route, else the permission: read, write,
-	// signal, fork, schedule, spawn, manage, …
+	// signal, fork, schedule, spawn, manage, …; dispatch and claim on a runner.
 	Verb     string
 	Resource Resource
 	// BuiltInAllowed is what ownership and grants say.
