@@ -19,6 +19,8 @@ as $$
 declare
     v_status  text;
     v_path    text := _observe_source(p_service_id, p_source);
+    v_now     timestamptz;
+    v_id      bigint;
 begin
     v_status := observe_may(p_service_id, p_principal, p_trusted, p_subscriber, p_source, p_checked);
     if v_status <> 'ok' then
@@ -29,9 +31,14 @@ begin
     end if;
     -- Whoever let the caller read what ownership and grants do not cannot be asked
     -- again when the source speaks.
-    perform _observer_put(p_service_id, 'wake', p_subscriber, v_path, p_source, p_principal,
+    v_now := clock_timestamp();
+    v_id := _observer_put(p_service_id, 'wake', p_subscriber, v_path, p_source, p_principal,
         p_trusted or p_checked and not coalesce(_observe_readable(p_service_id, p_principal, p_trusted, v_path), true), p_condition,
-        p_debounce_ms, p_timeout_ms, p_include_response, p_manifest_key, clock_timestamp());
+        p_debounce_ms, p_timeout_ms, p_include_response, p_manifest_key, v_now);
+    -- The same registration again, as clients make at each of their starts, changes nothing.
+    if exists (select from observers o where o.id = v_id and o.created_at = v_now) then
+        perform audit_add(p_service_id, p_principal, 'wake.register', p_subscriber, jsonb_build_object('source', p_source));
+    end if;
     return 'ok';
 end
 $$;

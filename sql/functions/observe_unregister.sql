@@ -21,6 +21,9 @@ begin
      where o.subscriber_url = p_subscriber and o.service_id = p_service_id and o.kind = 'wake'
        and (p_source is null or o.source_path = _observe_source(p_service_id, p_source))
        and (p_manifest_key is null or o.manifest_key = p_manifest_key);
+    if found then
+        perform audit_add(p_service_id, p_principal, 'wake.unregister', p_subscriber, jsonb_strip_nulls(jsonb_build_object('source', p_source, 'key', p_manifest_key)));
+    end if;
     return 'ok';
 end
 $$;

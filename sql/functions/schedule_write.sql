@@ -41,6 +41,9 @@ begin
          where o.subscriber_url = p_url and o.service_id = p_service_id and o.kind = 'wake' and o.manifest_key = p_key;
         delete from scheduled_tasks t where t.owner_url = p_url and t.service_id = p_service_id and t.manifest_key = p_key;
     end if;
+    -- As schedule.put; what a key begins with is what it is of.
+    perform audit_add(p_service_id, p_principal, split_part(p_key, ':', 1) || case when p_removed then '.delete' else '.put' end, p_url,
+        jsonb_strip_nulls(jsonb_build_object('key', p_key, 'target', p_target)));
     return 'ok';
 end
 $$;

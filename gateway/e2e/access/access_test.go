@@ -277,6 +277,12 @@ func TestChangesAreAudited(t *testing.T) {
 		{201, "PUT", "/_electric/entities/chat/1", `{"args":{"password":"hunter2"}}`, "/chat/1"},
 		{200, "POST", "/_electric/entities/chat/1/tags/color", `{"value":"hunter2"}`, "/chat/1"},
 		{201, "POST", "/_electric/entities/chat/1/grants", `{"subject_kind":"principal","subject_value":"/principal/user%3Aada","permission":"read"}`, "/chat/1"},
+		{200, "PUT", "/_electric/entities/chat/1/schedules/nightly", `{"scheduleType":"cron","expression":"0 3 * * *","payload":"hunter2"}`, "/chat/1"},
+		{200, "PUT", "/_electric/entities/chat/1/schedules/once", `{"scheduleType":"future_send","fireAt":"2099-01-01T00:00:00Z","payload":"hunter2"}`, "/chat/1"},
+		{200, "DELETE", "/_electric/entities/chat/1/schedules/nightly", ``, "/chat/1"},
+		{204, "POST", "/_electric/wake", `{"subscriberUrl":"/chat/1","sourceUrl":"/notes","condition":{"on":"change"}}`, "/chat/1"},
+		{204, "POST", "/_electric/wake/unregister", `{"subscriberUrl":"/chat/1","sourceUrl":"/notes"}`, "/chat/1"},
+		{204, "POST", "/_electric/wake", `{"subscriberUrl":"/chat/1","sourceUrl":"/others","condition":{"on":"change"}}`, "/chat/1"},
 		{200, "POST", "/_electric/entities/chat/1/signal", `{"signal":"SIGSTOP","reason":"hunter2"}`, "/chat/1"},
 		{201, "POST", "/_electric/runners", `{"id":"mac","label":"Mac"}`, "mac"},
 		{200, "POST", "/_electric/runners/mac/disable", `{}`, "mac"},
@@ -302,7 +308,9 @@ func TestChangesAreAudited(t *testing.T) {
 		}
 		last = id
 	}
-	// A refused change is none, and what runs all the time is not written down.
+	// A refused change is none, and what runs all the time, or changes nothing, is not written down.
+	must(t, 204, c, "POST", gw.URL+"/_electric/wake", `{"subscriberUrl":"/chat/1","sourceUrl":"/others","condition":{"on":"change"}}`, kyle...)
+	must(t, 204, c, "POST", gw.URL+"/_electric/wake/unregister", `{"subscriberUrl":"/chat/1","sourceUrl":"/notes"}`, kyle...)
 	must(t, 200, c, "POST", gw.URL+"/_electric/runners/mac/heartbeat", `{}`, kyle...)
 	must(t, 404, c, "POST", gw.URL+"/_electric/entities/none/1/signal", `{"signal":"SIGSTOP"}`, kyle...)
 	var newest int64
