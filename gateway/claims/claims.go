@@ -134,6 +134,9 @@ type Grant struct {
 	HoldToken    string
 	WriteToken   string
 	Notification json.RawMessage
+	// ReleaseBy is when the lease ends at the latest, whatever heartbeats come:
+	// its holder was asked to hand over. Nil: nobody has asked.
+	ReleaseBy *time.Time
 }
 
 // Acquire takes the lease, or says who has it. A hold token answers its holder
@@ -188,7 +191,7 @@ func (s *Service) grant(service int32, claimID string, a store.ClaimAnswer) Gran
 	hold := s.tokens.Mint(k)
 	k.Purpose, k.Claim = Write, a.Holder
 	return Grant{ConsumerID: a.ConsumerName, Epoch: a.Epoch, WakeID: a.WakeID, EntityURL: a.EntityURL, StreamPath: a.StreamPath,
-		RunnerID: a.RunnerID, Lease: a.Lease, Repeated: a.Outcome == "repeated", HoldToken: hold,
+		RunnerID: a.RunnerID, Lease: a.Lease, ReleaseBy: a.ReleaseBy, Repeated: a.Outcome == "repeated", HoldToken: hold,
 		WriteToken: s.tokens.Mint(k), Notification: a.Notification}
 }
 
@@ -204,7 +207,7 @@ func (s *Service) again(ctx context.Context, r AcquireRequest, k Token) (Grant, 
 	}
 	w := Token{Purpose: Write, Service: k.Service, Consumer: a.ConsumerID, Epoch: a.Epoch, Wake: a.WakeID, Claim: a.Holder}
 	return Grant{ConsumerID: a.ConsumerName, Epoch: a.Epoch, WakeID: a.WakeID, EntityURL: a.EntityURL, RunnerID: a.RunnerID,
-		Lease: a.Lease, Repeated: true, HoldToken: r.Token, WriteToken: s.tokens.Mint(w)}, nil
+		Lease: a.Lease, ReleaseBy: a.ReleaseBy, Repeated: true, HoldToken: r.Token, WriteToken: s.tokens.Mint(w)}, nil
 }
 
 // HoldRequest is a call of somebody who holds, or held, a lease. The token says
@@ -229,6 +232,8 @@ type Lease struct {
 	ConsumerID string
 	Epoch      int64
 	Remaining  time.Duration
+	// ReleaseBy is as in [Grant].
+	ReleaseBy *time.Time
 }
 
 // Released says whether a fresh wake exists since work was left.
@@ -264,7 +269,7 @@ func (s *Service) hold(ctx context.Context, r HoldRequest, op store.ClaimOp) (st
 // Heartbeat extends the lease.
 func (s *Service) Heartbeat(ctx context.Context, r HoldRequest) (Lease, error) {
 	a, err := s.hold(ctx, r, store.ClaimOp{Op: "heartbeat"})
-	return Lease{ConsumerID: a.ConsumerName, Epoch: a.Epoch, Remaining: a.Lease}, err
+	return Lease{ConsumerID: a.ConsumerName, Epoch: a.Epoch, Remaining: a.Lease, ReleaseBy: a.ReleaseBy}, err
 }
 
 // Ack advances the cursor of the claim's streams.
@@ -274,7 +279,7 @@ func (s *Service) Ack(ctx context.Context, r HoldRequest, acks []Ack) (Lease, er
 		return Lease{}, err
 	}
 	a, err := s.hold(ctx, r, store.ClaimOp{Op: "ack", Acks: at})
-	return Lease{ConsumerID: a.ConsumerName, Epoch: a.Epoch, Remaining: a.Lease}, err
+	return Lease{ConsumerID: a.ConsumerName, Epoch: a.Epoch, Remaining: a.Lease, ReleaseBy: a.ReleaseBy}, err
 }
 
 // Release acks and gives the lease back. failure, when not nil, records the
@@ -370,7 +375,13 @@ func refusal(w Wire, a store.ClaimAnswer) error {
 		}
 		return problem.New(problem.RunnerDisabled, "The runner is disabled. Enable it to claim again.")
 	case "runner_full":
-		return problem.New(problem.RunnerFull, "The runner holds as many claims as its capacity. Release one first.")
+		return problem.New(problem.RunnerFull, "The runner holds as many claims as its capacity, or the pool's limit for one runner, allows. Release one first.")
+	case "not_member":
+		return problem.New(problem.NotPoolMember, "The wake is for a worker pool of which the runner is no active member. Its owner, or a join token, lets it join.")
+	case "pool_disabled":
+		return problem.New(problem.PoolDisabled, "The worker pool is disabled. Enable it to claim again.")
+	case "pool_full":
+		return problem.New(problem.PoolFull, "The worker pool's members hold as many claims as it may. The wake is told again when one ends.")
 	case "runner_mismatch":
 		return problem.New(problem.InvalidRequest, "This wake is for another target.").
 			WithDetails(problem.Detail{Path: "/subscription_id", Message: "is not a wake of this runner"})

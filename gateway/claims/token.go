@@ -50,7 +50,7 @@ type Tokens struct{ keys *Keys }
 func NewTokens(k *Keys) *Tokens { return &Tokens{keys: k} }
 
 // IsToken says whether s is formed like a token of ours.
-func IsToken(s string) bool { return purposeOf(s) != "" }
+func IsToken(s string) bool { return purposeOf(s) != "" || strings.HasPrefix(s, JoinPrefix) }
 
 func purposeOf(s string) Purpose {
 	for _, p := range []Purpose{Claim, Hold, Write} {

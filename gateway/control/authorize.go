@@ -123,7 +123,7 @@ func (c *Control) mayRunner(ctx context.Context, id, permission string) error {
 		return err
 	}
 	if permission == mayDispatch {
-		return spawnRefusal("runner_forbidden")
+		return spawnRefusal("runner_forbidden", nil)
 	}
 	return errRunnerOwner
 }

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/google/uuid"
@@ -44,6 +45,8 @@ type notificationDoc struct {
 	ClaimToken   string            `json:"claimToken,omitempty" doc:"Goes into electric-claim-token on the callback."`
 	WriteToken   string            `json:"writeToken,omitempty" doc:"Goes into electric-claim-token on appends to the entity's streams."`
 	LeaseMS      int64             `json:"lease_ms,omitempty" doc:"What is left of the lease, by the server's clock."`
+	Attempt      int64             `json:"attempt,omitempty" doc:"The how-manieth wake it is since the entity last got on; 1 for the first."`
+	TargetIndex  int64             `json:"targetIndex,omitempty" doc:"Which target of the dispatch policy it went to, from 0."`
 	Entity       *wakeEntity       `json:"entity,omitempty"`
 	Principal    map[string]string `json:"principal,omitempty"`
 }
@@ -130,6 +133,8 @@ type CallbackAnswer struct {
 	Token      string `json:"token,omitempty" doc:"The same as claimToken."`
 	LeaseMS    int64  `json:"lease_ms,omitempty" doc:"What is left of the lease, by the server's clock."`
 	NextWake   *bool  `json:"next_wake,omitempty" doc:"After a release: whether work is left and a fresh wake exists."`
+	// ReleaseBy asks the holder to hand over.
+	ReleaseBy *time.Time `json:"release_by,omitempty" doc:"The entity is to be worked by somebody else: release it now. At this time, and no later, the lease ends whatever heartbeats come."`
 }
 
 type callbackOutput struct{ Body CallbackAnswer }
@@ -189,10 +194,10 @@ func canonicalWake(s string) (string, bool) {
 }
 
 func leaseAnswer(l claims.Lease) *callbackOutput {
-	return &callbackOutput{CallbackAnswer{OK: true, ConsumerID: l.ConsumerID, Epoch: l.Epoch, LeaseMS: l.Remaining.Milliseconds()}}
+	return &callbackOutput{CallbackAnswer{OK: true, ConsumerID: l.ConsumerID, Epoch: l.Epoch, LeaseMS: l.Remaining.Milliseconds(), ReleaseBy: l.ReleaseBy}}
 }
 
 func grantAnswer(g claims.Grant) *callbackOutput {
 	return &callbackOutput{CallbackAnswer{OK: true, ConsumerID: g.ConsumerID, Epoch: g.Epoch, WakeID: g.WakeID, WriteToken: g.WriteToken,
-		ClaimToken: g.HoldToken, Token: g.HoldToken, LeaseMS: g.Lease.Milliseconds()}}
+		ClaimToken: g.HoldToken, Token: g.HoldToken, LeaseMS: g.Lease.Milliseconds(), ReleaseBy: g.ReleaseBy}}
 }

@@ -65,7 +65,7 @@ func (c *Control) registerConsumers() {
 		routeOptions{}, []problem.Code{problem.NotFound, problem.Unauthorized}, c.getConsumer)
 	add(c, huma.Operation{OperationID: "acquireConsumer", Method: http.MethodPost, Path: at + "/acquire", Tags: tags, Summary: "Take the mutex"},
 		names, []problem.Code{problem.NotFound, problem.Unauthorized, problem.ClaimTokenInvalid, problem.EpochHeld, problem.EpochStale, problem.NoPendingWork,
-			problem.NotRunning, problem.RunnerForbidden, problem.RunnerDisabled, problem.RunnerFull}, c.acquire)
+			problem.NotRunning, problem.RunnerForbidden, problem.RunnerDisabled, problem.RunnerFull, problem.NotPoolMember, problem.PoolDisabled, problem.PoolFull}, c.acquire)
 	add(c, huma.Operation{OperationID: "heartbeatConsumer", Method: http.MethodPost, Path: at + "/heartbeat", Tags: tags, Summary: "Extend the lease"},
 		names, hold, func(ctx context.Context, in *holdInput) (*callbackOutput, error) {
 			h, err := holdRequest(ctx, in.ID, in.Body.WakeID, in.Body.Epoch)

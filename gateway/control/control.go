@@ -34,6 +34,8 @@ type Claims interface {
 	Release(ctx context.Context, r claims.HoldRequest, acks []claims.Ack, failure *string) (claims.Released, error)
 	Notify(service string, notification json.RawMessage, claimToken string) (json.RawMessage, error)
 	VerifyWrite(token string) (consumerID, epoch int64, wakeID string, err error)
+	JoinToken(j claims.Join) string
+	VerifyJoin(token string) (claims.Join, error)
 }
 
 // Appender carries out appends.
@@ -162,6 +164,7 @@ func New(ctx context.Context, cfg Config) *Control {
 	c.registerFork()
 	c.registerSend()
 	c.registerRunners()
+	c.registerPools()
 	c.registerCallbacks()
 	c.registerConsumers()
 	c.registerWakes()

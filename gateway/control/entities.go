@@ -168,7 +168,7 @@ func (c *Control) registerEntities() {
 	add(c, huma.Operation{OperationID: "spawnEntity", Method: http.MethodPut, Path: entityPath, Tags: tags, DefaultStatus: 201,
 		Summary: "Spawn an entity"}, routeOptions{aliases: spawnAliases},
 		append([]problem.Code{problem.DuplicateURL, problem.StreamExists, problem.NotRunning, problem.SchemaValidationFailed, problem.UnknownMessageType,
-			problem.RunnerForbidden, problem.InvalidTarget, problem.WebhookURLRejected, problem.PayloadTooLarge}, absent...), c.spawn)
+			problem.RunnerForbidden, problem.PoolForbidden, problem.InvalidTarget, problem.WebhookURLRejected, problem.PayloadTooLarge}, absent...), c.spawn)
 	add(c, huma.Operation{OperationID: "getEntity", Method: http.MethodGet, Path: entityPath, Tags: tags, Summary: "An entity"},
 		routeOptions{}, absent, c.getEntity)
 	add(c, huma.Operation{OperationID: "headEntity", Method: http.MethodHead, Path: entityPath, Tags: tags, Summary: "Whether an entity exists"},
@@ -391,13 +391,13 @@ func (c *Control) spawn(ctx context.Context, in *spawnInput) (*entityTxOutput, e
 			return &entityTxOutput{Body: EntityTx{entityOf(res.Entity), res.TxID}}, nil
 		}
 		if res.Outcome != "type_changed" {
-			return nil, spawnRefusal(res.Outcome)
+			return nil, spawnRefusal(res.Outcome, policy)
 		}
 	}
 	return nil, problem.New(problem.Overloaded, "The entity type keeps changing. Try again.")
 }
 
-func spawnRefusal(outcome string) error {
+func spawnRefusal(outcome string, policy json.RawMessage) error {
 	switch outcome {
 	case "duplicate":
 		return problem.New(problem.DuplicateURL, "An entity with this url exists, perhaps a stopped one: urls are not used twice.")
@@ -416,11 +416,9 @@ func spawnRefusal(outcome string) error {
 			WithDetails(problem.Detail{Path: "/grants", Message: "needs manage on the parent"})
 	case "parent_not_running":
 		return problem.New(problem.NotRunning, "The parent entity is stopped.")
-	case "runner_not_found":
-		return problem.New(problem.NotFound, "There is no such runner. Register it first.").
-			WithDetails(problem.Detail{Path: "/dispatch_policy/targets/0/runnerId", Message: "does not exist"})
-	case "runner_forbidden":
-		return problem.New(problem.RunnerForbidden, "Only the owner of a runner may spawn entities targeted at it.")
+	}
+	if err := targetRefusal(outcome, policy); err != nil {
+		return err
 	}
 	return problem.Wrap(problem.Internal, errors.New("unexpected spawn outcome "+outcome), "The spawn gave an unexpected answer.")
 }

@@ -298,7 +298,7 @@ func (f *forking) try(ctx context.Context) (out *forkOutput, again, err error) {
 			return nil, errMoved, nil
 		}
 	}
-	return nil, nil, spawnRefusal(res.Outcome)
+	return nil, nil, spawnRefusal(res.Outcome, nil)
 }
 
 func errActive(urls []string) error {

@@ -59,7 +59,7 @@ func segments(escaped string) ([]string, error) {
 // releases serve.
 var entityVerbs = map[string]bool{
 	"send": true, "signal": true, "display": true, "dispatch": true, "claims": true, "wakes": true, "fork": true,
-	"grants": true, "attachments": true, "move": true,
+	"grants": true, "attachments": true, "move": true, "redrive": true, "policies": true,
 }
 
 // entityItems are followed by the name of one item, which may hold slashes.

@@ -41,6 +41,7 @@ type Runner struct {
 	WakeStreamOffset       *string             `json:"wake_stream_offset" doc:"The cursor the runner last reported."`
 	Diagnostics            json.RawMessage     `json:"diagnostics,omitempty"`
 	ActiveClaims           []store.ActiveClaim `json:"active_claims" doc:"From the mutex, never self-reported."`
+	Pools                  []RunnerPool        `json:"pools,omitempty" doc:"In the answer of a heartbeat: the worker pools it is in, whose wake streams it reads too."`
 }
 
 func runnerOf(r store.Runner) Runner {
@@ -141,7 +142,7 @@ func (c *Control) registerRunners() {
 		Summary:   "Claim the entity a wake is about",
 		Responses: map[string]*huma.Response{"204": {Description: "There is nothing to claim."}}},
 		routeOptions{aliases: map[string]string{"wake_id": "wakeId", "claim_id": "claimId"}},
-		append([]problem.Code{problem.AlreadyClaimed, problem.NoPendingWork, problem.NotRunning, problem.RunnerFull, problem.WakeCallbackNotFound}, own...),
+		append([]problem.Code{problem.AlreadyClaimed, problem.NoPendingWork, problem.NotRunning, problem.RunnerFull, problem.NotPoolMember, problem.PoolDisabled, problem.PoolFull, problem.WakeCallbackNotFound}, own...),
 		c.claimForRunner)
 	for _, v := range []struct{ verb, status string }{{"enable", "enabled"}, {"disable", "disabled"}} {
 		add(c, huma.Operation{OperationID: v.verb + "Runner", Method: http.MethodPost, Path: "/_electric/runners/{id}/" + v.verb, Tags: tags,
@@ -349,7 +350,9 @@ func (c *Control) heartbeatRunner(ctx context.Context, in *heartbeatInput) (*run
 		return nil, errRunnerOwner
 	}
 	r, err := c.runner(ctx, in.ID)
-	return &runnerOutput{runnerOf(r)}, err
+	out := runnerOf(r)
+	out.Pools = runnerPools(l.Pools)
+	return &runnerOutput{out}, err
 }
 
 // claimForRunner takes the lease for a runner and answers the notification, as

@@ -164,7 +164,7 @@ func TestDispatchPolicies(t *testing.T) {
 		{"system:framework", `{"targets":[{"type":"runner","runnerId":"mac"}]}`, 201, "", ""},
 		{kyle, `{"targets":[{"type":"runner","runnerId":"none"}]}`, 404, "NOT_FOUND", "/dispatch_policy/targets/0/runnerId"},
 		{kyle, `{"targets":[]}`, 400, "INVALID_REQUEST", "/dispatch_policy/targets"},
-		{kyle, `{"targets":[{"type":"runner","runnerId":"mac"},{"type":"runner","runnerId":"mac"}]}`, 400, "INVALID_REQUEST", "/dispatch_policy/targets"},
+		{kyle, `{"targets":[{"type":"runner","runnerId":"mac"},{"type":"runner","runnerId":"mac"}]}`, 400, "INVALID_REQUEST", "/dispatch_policy/targets/1"},
 		{kyle, `{"targets":"x"}`, 400, "INVALID_REQUEST", "/dispatch_policy/targets"},
 		{kyle, `{}`, 400, "INVALID_REQUEST", "/dispatch_policy"},
 		{kyle, `[]`, 400, "INVALID_REQUEST", "/dispatch_policy"},

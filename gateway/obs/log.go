@@ -22,7 +22,7 @@ var (
 	secretName  = regexp.MustCompile(`(?i)(^|_|-|\.)(token|password|secret|authorization|cookie|dsn|keys?)$`)
 	urlPassword = regexp.MustCompile(`(://[^/\s:@]*:)[^@\s/]+@`)
 	bearer      = regexp.MustCompile(`(?i)(bearer\s+)[A-Za-z0-9._~+/=-]+`)
-	ownToken    = regexp.MustCompile(`(rouse_(?:ct|ht|wt|pat)_)[A-Za-z0-9._~+/=-]+`)
+	ownToken    = regexp.MustCompile(`(rouse_(?:ct|ht|wt|jt|pat)_)[A-Za-z0-9._~+/=-]+`)
 )
 
 func redact(_ []string, a slog.Attr) slog.Attr {

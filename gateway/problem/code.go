@@ -73,6 +73,13 @@ const (
 	RunnerFull             Code = "RUNNER_FULL"
 	RunnerExists           Code = "RUNNER_EXISTS"
 	RunnerDisabled         Code = "RUNNER_DISABLED"
+	PoolForbidden          Code = "POOL_FORBIDDEN"
+	PoolExists             Code = "POOL_EXISTS"
+	PoolDisabled           Code = "POOL_DISABLED"
+	PoolFull               Code = "POOL_FULL"
+	NotPoolMember          Code = "NOT_POOL_MEMBER"
+	JoinTokenInvalid       Code = "JOIN_TOKEN_INVALID"
+	NotParked              Code = "NOT_PARKED"
 	StreamGone             Code = "STREAM_GONE"
 	OffsetGone             Code = "OFFSET_GONE"
 	PayloadTooLarge        Code = "PAYLOAD_TOO_LARGE"
@@ -149,6 +156,13 @@ var table = map[Code]Info{
 	RunnerFull:             {409, "The runner's capacity is used up", true, time.Second},
 	RunnerExists:           {409, "The runner id is taken", false, 0},
 	RunnerDisabled:         {409, "The runner is disabled", false, 0},
+	PoolForbidden:          {403, "The worker pool belongs to somebody else", false, 0},
+	PoolExists:             {409, "The worker pool id is taken", false, 0},
+	PoolDisabled:           {409, "The worker pool is disabled", false, 0},
+	PoolFull:               {409, "The worker pool's capacity is used up", true, time.Second},
+	NotPoolMember:          {403, "The runner is no active member of the pool", false, 0},
+	JoinTokenInvalid:       {401, "The join token is not valid", false, 0},
+	NotParked:              {409, "The work is not parked", false, 0},
 	StreamGone:             {410, "The stream was deleted", false, 0},
 	OffsetGone:             {410, "The offset is no longer kept", false, 0},
 	PayloadTooLarge:        {413, "The body is too large", false, 0},

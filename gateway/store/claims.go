@@ -41,7 +41,8 @@ type ClaimAnswer struct {
 	// Outcome is granted, repeated, held, stale, no_work, stopped, paused, ok,
 	// released, lease_expired, invalid_offset, unknown_stream, not_found, busy,
 	// not_owner, runner_not_found, runner_disabled, runner_full or
-	// runner_mismatch.
+	// runner_mismatch; for a worker pool's wake not_member, pool_disabled or
+	// pool_full.
 	Outcome      string
 	ConsumerID   int64
 	ConsumerName string
@@ -56,6 +57,9 @@ type ClaimAnswer struct {
 	StreamPath   string
 	NextWake     bool
 	Notification json.RawMessage
+	// ReleaseBy is when the lease ends at the latest, since its holder was asked
+	// to hand over; nil: nobody has asked.
+	ReleaseBy *time.Time
 }
 
 // ClaimApply runs a batch of mutex calls in one transaction and answers them in
@@ -70,7 +74,7 @@ func (s *Store) ClaimApply(ctx context.Context, ops []ClaimOp, wait bool) ([]Cla
 		var a ClaimAnswer
 		var ms int64
 		if err := r.Scan(&a.Outcome, &a.ConsumerID, &a.ConsumerName, &a.Epoch, &a.WakeID, &a.Holder, &a.RunnerID, &ms,
-			&a.EntityURL, &a.EntityStatus, &a.StreamPath, &a.NextWake, &a.Notification); err != nil {
+			&a.EntityURL, &a.EntityStatus, &a.StreamPath, &a.NextWake, &a.Notification, &a.ReleaseBy); err != nil {
 			return err
 		}
 		a.Lease = time.Duration(ms) * time.Millisecond
@@ -79,7 +83,7 @@ func (s *Store) ClaimApply(ctx context.Context, ops []ClaimOp, wait bool) ([]Cla
 	}, `select (a).outcome, coalesce((a).consumer_id, 0), coalesce((a).consumer_name, ''), coalesce((a).epoch, 0),
 	           coalesce((a).wake_id::text, ''), coalesce((a).holder, ''), coalesce((a).runner_id, ''), coalesce((a).lease_ms, 0),
 	           coalesce((a).entity_url, ''), coalesce((a).entity_status, ''), coalesce((a).stream_path, ''),
-	           coalesce((a).next_wake, false), (a).notification
+	           coalesce((a).next_wake, false), (a).notification, (a).release_by
 	      from (select ord, answer as a from rouse.claim_apply($1, $2)) t order by ord`, body, wait)
 	return out, err
 }
@@ -210,6 +214,8 @@ type Liveness struct {
 	Diagnostics      json.RawMessage
 	// Redelivered counts wakes told again since the runner came back online.
 	Redelivered int
+	// Pools are the worker pools that it is an active member of.
+	Pools []PoolOf
 }
 
 // RunnerHeartbeat extends a runner's liveness lease.
@@ -227,9 +233,23 @@ func (s *Store) RunnerHeartbeat(ctx context.Context, h Heartbeat) (Liveness, err
 		diag = &v
 	}
 	err := s.row(ctx, func(r pgx.Row) error {
-		return r.Scan(&l.Outcome, &l.LastSeenAt, &l.LeaseExpiresAt, &ms, &l.WakeStreamOffset, &l.Diagnostics, &l.Redelivered)
-	}, `select outcome, last_seen_at, liveness_lease_expires_at, lease_ms, wake_stream_offset, diagnostics, redelivered
-	      from rouse.runner_heartbeat($1, $2, $3, $4, $5, nullif($6, ''), $7::jsonb)`,
+		var pools []byte
+		if err := r.Scan(&l.Outcome, &l.LastSeenAt, &l.LeaseExpiresAt, &ms, &l.WakeStreamOffset, &l.Diagnostics, &l.Redelivered, &pools); err != nil || pools == nil {
+			return err
+		}
+		var active []struct {
+			ID         string `json:"id"`
+			WakeStream string `json:"wakeStream"`
+		}
+		if err := json.Unmarshal(pools, &active); err != nil {
+			return err
+		}
+		for _, p := range active {
+			l.Pools = append(l.Pools, PoolOf{PoolID: p.ID, WakeStream: p.WakeStream, Status: "active"})
+		}
+		return nil
+	}, `select outcome, last_seen_at, liveness_lease_expires_at, lease_ms, wake_stream_offset, diagnostics, redelivered, pools
+	      from rouse.runner_beat($1, $2, $3, $4, $5, nullif($6, ''), $7::jsonb)`,
 		h.Service, h.Runner, h.Principal, h.Trusted, lease, h.WakeStreamOffset, diag)
 	if ms != nil {
 		l.Lease = time.Duration(*ms) * time.Millisecond

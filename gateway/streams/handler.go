@@ -25,6 +25,8 @@ type Config struct {
 	Auth Authorizer
 	// Readers may let others than its owner read a guarded stream; nil lets nobody.
 	Readers Readers
+	// PoolReaders may be nil; then nobody reads a pool's wake stream.
+	PoolReaders PoolReaders
 	// RequireAuth asks for credentials on plain streams too.
 	RequireAuth bool
 	// Admit may refuse a request that would change a stream and shows no write
@@ -130,6 +132,8 @@ type request struct {
 	// shared: the stream is a shared state, and the caller may do to it what it
 	// asks for.
 	shared bool
+	// pool: the stream is a worker pool's wake stream, and this is how it is read.
+	pool *reading
 }
 
 // ServeHTTP implements [http.Handler].
@@ -254,6 +258,9 @@ func (h *Handler) mayRead(q *request, m *store.StreamMeta) error {
 	c, err := h.caller(q)
 	if err != nil {
 		return err
+	}
+	if pool := poolOf(q.path.Name); pool != "" && m.Kind == "wake" {
+		return h.mayReadPool(q, c, pool)
 	}
 	if c.System || c.Principal != "" && c.Principal == m.Owner {
 		return nil

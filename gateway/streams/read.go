@@ -172,8 +172,18 @@ func (h *Handler) first(q *request, pos position) (*page, error) {
 // whom it is if there is a key.
 func (h *Handler) decorate(q *request, p *page) (*page, error) {
 	key := seal.FromBytes(p.WakeKey)
-	if p.Kind != "wake" || h.WakeDecorator == nil && key == nil || p.next == p.from || !isJSON(p.ContentType) {
+	bystander := q.pool != nil && q.pool.runner == ""
+	if p.Kind != "wake" || h.WakeDecorator == nil && key == nil && q.pool == nil || p.next == p.from || !isJSON(p.ContentType) {
 		return p, nil
+	}
+	if q.pool != nil {
+		var err error
+		if key, err = h.again(q); err != nil {
+			return nil, err
+		}
+		meta := p.StreamMeta
+		meta.WakeKey = key.Bytes()
+		p = &page{StreamMeta: meta, from: p.from, next: p.next, body: p.body, full: p.full}
 	}
 	entries, err := splitMessages(p.body[1 : len(p.body)-1])
 	if err != nil {
@@ -184,7 +194,12 @@ func (h *Handler) decorate(q *request, p *page) (*page, error) {
 		if i > 0 {
 			body = append(body, ',')
 		}
-		if h.WakeDecorator != nil {
+		switch {
+		case bystander:
+			if e, err = seal.Bare(e); err != nil {
+				return nil, problem.Wrap(problem.Internal, err, "An entry of the wake stream is broken.")
+			}
+		case h.WakeDecorator != nil:
 			e = h.WakeDecorator(q.service, q.serviceName, e)
 		}
 		if e, err = key.Entry(e); err != nil {
