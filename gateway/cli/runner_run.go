@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/obs"
 	"github.com/rouse-run/rouse/openapi/runner"
 	shell "github.com/rouse-run/rouse/openapi/runner/command"
+	"github.com/rouse-run/rouse/openapi/runner/sealed"
 )
 
 type runnerRunCmd struct {
@@ -22,13 +24,14 @@ type runnerRunCmd struct {
 	Server     []string      `group:"gateway" sep:"none" help:"A gateway's address; may be given several times, and end in ?service=NAME (ROUSE_SERVER; default: ${server})." placeholder:"URL"`
 	Service    string        `group:"gateway" help:"The service, where an address names none (ROUSE_SERVICE)." placeholder:"NAME"`
 	As         string        `group:"gateway" help:"Act as this principal, where a gateway lets callers say who they are (ROUSE_AS)." placeholder:"KIND:NAME"`
-	Token      string        `group:"gateway" help:"The owner's token (ROUSE_TOKEN). The command does not get it." placeholder:"TOKEN"`
+	Token      []string      `group:"gateway" sep:"none" help:"The owner's token (ROUSE_TOKEN). With several servers: one for all, or one for each in their order (in ROUSE_TOKEN with commas between). The command does not get it." placeholder:"TOKEN"`
 	JSON       bool          `help:"Print what happens as JSON lines."`
 	Label      string        `help:"What people see; default: the host's name." placeholder:"TEXT"`
 	Kind       string        `help:"local, cloud-worker, sandbox, ci or server." enum:",local,cloud-worker,sandbox,ci,server" default:"" placeholder:"KIND"`
 	NoRegister bool          `help:"The runner is registered already; change nothing."`
 	Capacity   int           `help:"How many wakes are worked at once." default:"4"`
-	CursorDir  string        `help:"Where it keeps how far it has read (default: ~/.local/state/rouse/runners)." placeholder:"DIR"`
+	CursorDir  string        `help:"Where it keeps how far it has read, and its key (default: ~/.local/state/rouse/runners)." placeholder:"DIR"`
+	Seal       bool          `help:"Have wakes sealed to a key of this machine, so that nothing between it and the gateway reads them." default:"true" negatable:""`
 	Dir        string        `help:"Where the command runs." placeholder:"DIR"`
 	Messages   []string      `help:"Types of messages the command gets." default:"inbox,signal,wake"`
 	All        bool          `help:"The command gets every message, those of its own earlier runs too."`
@@ -45,7 +48,8 @@ Its environment names the work: ROUSE_ENTITY, ROUSE_ENTITY_TYPE, ROUSE_SPAWN_ARG
 
 Examples:
   rouse runner run --id laptop --exec 'jq -r .value.payload | sed "s/^/done: /"'
-  rouse runner run --id laptop --exec ./agent.sh --server https://a.example --server 'https://b.example?service=team'`
+  rouse runner run --id laptop --exec ./agent.sh --server https://a.example --server 'https://b.example?service=team'
+  ROUSE_TOKEN=token-of-a,token-of-b rouse runner run --id laptop --exec ./agent.sh --server https://a.example --server https://b.example`
 }
 
 func (c *runnerRunCmd) Run(r *run) error {
@@ -68,6 +72,11 @@ func (c *runnerRunCmd) Run(r *run) error {
 		ID: c.ID, Servers: servers, Capacity: c.Capacity, Cursors: runner.CursorDir(cursors), LeaveFailed: c.Retry, Grace: c.Grace,
 		Log: obs.NewLogger(r.io.Err, level, "text"), Observe: log.event,
 		Handler: shell.Handler(shell.Config{Command: c.Exec, Dir: c.Dir, Environ: r.commandEnviron(), Types: c.Messages, All: c.All, Stderr: r.io.Err}),
+	}
+	if c.Seal {
+		if cfg.Key, err = sealed.Load(filepath.Join(cursors, c.ID+".key")); err != nil {
+			return failf(ExitFailed, "%w (--cursor-dir says where it is kept; with --no-seal wakes come in the clear and no key is needed)", err)
+		}
 	}
 	if c.Callback {
 		cfg.Style = runner.Callback
@@ -100,9 +109,20 @@ func (c *runnerRunCmd) servers(r *run) ([]runner.Server, error) {
 	if len(addresses) == 0 {
 		addresses = []string{""}
 	}
+	tokens := c.Token
+	if len(tokens) == 0 && r.environ()["ROUSE_TOKEN"] != "" {
+		tokens = strings.Split(r.environ()["ROUSE_TOKEN"], ",")
+	}
+	if n := len(tokens); n > 1 && (n != len(addresses) || slices.Contains(tokens, "")) {
+		return nil, failf(ExitUsage, "there are %d tokens for %d servers: give one for all, or one for each in their order", n, len(addresses))
+	}
 	out := make([]runner.Server, len(addresses))
 	for i, a := range addresses {
-		s, err := clientFlags{Server: a, Service: c.Service, As: c.As, Token: c.Token}.server(r)
+		token := ""
+		if len(tokens) > 0 {
+			token = tokens[min(i, len(tokens)-1)]
+		}
+		s, err := clientFlags{Server: a, Service: c.Service, As: c.As, Token: token}.server(r)
 		if err != nil {
 			return nil, err
 		}
