@@ -18,6 +18,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/rouse-run/rouse/plugins/contract"
@@ -131,6 +132,8 @@ type answer struct {
 	Verdict    string     `json:"verdict"`
 	Principal  *principal `json:"principal"`
 	CacheForMS int64      `json:"cache_for_ms"`
+	// Reason is for the gateway's log.
+	Reason string `json:"reason"`
 }
 
 var verdicts = map[string]contract.Verdict{"allow": contract.Allow, "deny": contract.Deny, "no_opinion": contract.NoOpinion}
@@ -151,7 +154,7 @@ func (h *Hook) Authenticate(ctx context.Context, r contract.Request) (contract.D
 	if err != nil {
 		return contract.Decision{Verdict: contract.Deny}, err
 	}
-	d := contract.Decision{Verdict: verdicts[a.Verdict], CacheFor: time.Duration(a.CacheForMS) * time.Millisecond}
+	d := contract.Decision{Verdict: verdicts[a.Verdict], CacheFor: time.Duration(a.CacheForMS) * time.Millisecond, Why: clip(a.Reason)}
 	if d.Verdict == contract.Allow {
 		if a.Principal == nil {
 			return contract.Decision{Verdict: contract.Deny}, errors.New("the endpoint allows without a principal")
@@ -167,7 +170,16 @@ func (h *Hook) Authorize(ctx context.Context, q contract.Question) (contract.Rul
 	if err != nil {
 		return contract.Ruling{Verdict: contract.Deny}, err
 	}
-	return contract.Ruling{Verdict: verdicts[a.Verdict], CacheFor: time.Duration(a.CacheForMS) * time.Millisecond}, nil
+	return contract.Ruling{Verdict: verdicts[a.Verdict], CacheFor: time.Duration(a.CacheForMS) * time.Millisecond, Why: clip(a.Reason)}, nil
+}
+
+// clip bounds a reason.
+func clip(s string) string {
+	const most = 300
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
 }
 
 func (h *Hook) ask(ctx context.Context, question any) (answer, error) {

@@ -61,6 +61,10 @@ func TestTheEndpointDecides(t *testing.T) {
 			t.Errorf("%s: %v %v", verdict, d, err)
 		}
 	}
+	say = `{"verdict":"deny","reason":"` + strings.Repeat("w", 400) + `"}`
+	if d, err := h.Authenticate(t.Context(), bearer("t")); err != nil || d.Verdict != contract.Deny || !strings.HasPrefix(d.Why, "www") || len(d.Why) > 310 {
+		t.Errorf("%v %v", d, err)
+	}
 	got, say = nil, `{"verdict":"allow"}`
 	if d, err := h.Authenticate(t.Context(), contract.Request{Header: http.Header{"X-Other": {"1"}}}); err != nil || d.Verdict != contract.NoOpinion || got != nil {
 		t.Errorf("asked about nothing: %v %v %v", d, err, got)

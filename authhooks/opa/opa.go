@@ -40,8 +40,8 @@ type Options struct {
 	// taken, those below it too; tests (…_test.rego) are not.
 	Policy string
 	// Query is what is asked; empty means data.rouse.decision. Its value is true
-	// or false, "allow", "deny" or "no_opinion", or an object of "verdict" and
-	// "cache_for_ms". When it is undefined, there is no opinion.
+	// or false, "allow", "deny" or "no_opinion", or an object of "verdict",
+	// "cache_for_ms" and "reason", which is for the log. When it is undefined, there is no opinion.
 	Query string
 	// Deadline ends an evaluation, which then refuses; zero means 50 ms.
 	Deadline time.Duration
@@ -58,6 +58,8 @@ type Options struct {
 const (
 	// maxInput bounds a question in bytes.
 	maxInput = 8 << 10
+	// maxReason bounds a decision's reason in bytes.
+	maxReason = 300
 	// maxPolicy bounds all files of a policy in bytes.
 	maxPolicy = 16 << 20
 )
@@ -338,7 +340,7 @@ func code(err error) string {
 	return "unknown"
 }
 
-var errValue = errors.New(`the policy's decision is none of true, false, "allow", "deny", "no_opinion" and an object of verdict and cache_for_ms`)
+var errValue = errors.New(`the policy's decision is none of true, false, "allow", "deny", "no_opinion" and an object of verdict, cache_for_ms and reason`)
 
 // read1 takes a decision from what the query gave.
 func read1(v any, r *contract.Ruling) error {
@@ -358,7 +360,7 @@ func read1(v any, r *contract.Ruling) error {
 		}
 	case map[string]any:
 		for name := range v {
-			if name != "verdict" && name != "cache_for_ms" {
+			if name != "verdict" && name != "cache_for_ms" && name != "reason" {
 				return errValue
 			}
 		}
@@ -369,6 +371,13 @@ func read1(v any, r *contract.Ruling) error {
 				return errValue
 			}
 			r.CacheFor = time.Duration(i) * time.Millisecond
+		}
+		if why, ok := v["reason"]; ok {
+			text, ok := why.(string)
+			if !ok || len(text) > maxReason {
+				return errValue
+			}
+			r.Why = text
 		}
 		if _, nested := v["verdict"].(map[string]any); !nested && v["verdict"] != nil {
 			return read1(v["verdict"], r)

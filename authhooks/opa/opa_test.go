@@ -62,6 +62,8 @@ decision := true if input.verb == "write"
 decision := false if input.verb == "kill"
 decision := 7 if input.verb == "number"
 decision := {"verdict": "allow", "more": 1} if input.verb == "more"
+decision := {"verdict": "deny", "reason": "not now"} if input.verb == "stop"
+decision := {"verdict": "deny", "reason": 7} if input.verb == "odd reason"
 decision := input.built_in_allowed if input.resource.kind == "runner"
 decision := "allow" if input.verb == "PUT"
 decision := "deny" if { input.verb == "PUT"; input.resource.id == "/conflict" }
@@ -93,10 +95,12 @@ func TestWhatAPolicySays(t *testing.T) {
 		{"PUT", "route", "/conflict", true, contract.Deny, 0, true},
 		{"number", "entity", "/", true, contract.Deny, 0, true},
 		{"more", "entity", "/", true, contract.Deny, 0, true},
+		{"stop", "entity", "/", true, contract.Deny, 5 * time.Second, false},
+		{"odd reason", "entity", "/", true, contract.Deny, 0, true},
 		{"GET", "route", strings.Repeat("x", maxInput), true, contract.Deny, 0, true},
 	} {
 		r, err := a.Authorize(t.Context(), question(tc.verb, tc.kind, tc.id, tc.builtIn))
-		if (err != nil) != tc.fails || r.Verdict != tc.want || err == nil && r.CacheFor != tc.cache {
+		if (err != nil) != tc.fails || r.Verdict != tc.want || err == nil && r.CacheFor != tc.cache || (r.Why == "not now") != (tc.verb == "stop") {
 			t.Errorf("%s %s: %+v %v", tc.verb, tc.kind, r, err)
 		}
 	}

@@ -38,13 +38,14 @@ func (c *Chain) May(ctx context.Context, p Principal, verb string, on contract.R
 		Verb: verb, Resource: on, BuiltInAllowed: builtIn}
 	key := question{p.Key(), mark(p.Profile, p.Attributes), verb, on, builtIn}
 	for _, j := range c.judges {
-		v, err := j.ask(ctx, q, key)
+		r, err := j.ask(ctx, q, key)
 		if err != nil {
 			c.cfg.Log.WarnContext(ctx, "authorizer failed", "hook", j.by.Name(), "error", err)
 			return false, problem.Wrap(problem.AuthUnavailable, err, "Authorisation is not available. Try again.")
 		}
-		switch v {
+		switch r.verdict {
 		case contract.Deny:
+			c.cfg.Log.DebugContext(ctx, "denied by an authorizer", "hook", j.by.Name(), "principal", p.Key(), "verb", verb, "kind", on.Kind, "resource", on.ID, "why", r.why)
 			return false, nil
 		case contract.Allow:
 			return builtIn || c.cfg.Policy.MayGrant, nil
@@ -156,6 +157,7 @@ type judge struct {
 
 type ruling struct {
 	verdict contract.Verdict
+	why     string // of a denial, for the log
 	until   time.Time
 	by      uint64 // the generation that was asked
 }
@@ -164,31 +166,32 @@ func newJudge(by contract.Authorizer, cfg *Config, counts *metrics) *judge {
 	return &judge{by: by, generation: generationOf(by), cfg: cfg, counts: counts, slots: make(chan struct{}, cfg.MaxPending), seen: map[question]ruling{}}
 }
 
-func (j *judge) ask(ctx context.Context, q contract.Question, key question) (contract.Verdict, error) {
+func (j *judge) ask(ctx context.Context, q contract.Question, key question) (ruling, error) {
 	began, generation := j.cfg.Now(), j.generation()
 	j.mu.RLock()
 	got, ok := j.seen[key]
 	j.mu.RUnlock()
 	if ok && got.by == generation && began.Before(got.until) {
 		j.counts.remembered.Inc()
-		return got.verdict, nil
+		return got, nil
 	}
 	start := time.Now()
 	r, err := within(ctx, j.cfg.Timeout, j.slots, q, j.by.Authorize)
 	j.counts.answered(start, r.Verdict, err)
 	if err != nil {
-		return contract.Deny, err
+		return ruling{verdict: contract.Deny}, err
 	}
 	switch r.Verdict {
 	case contract.NoOpinion, contract.Allow, contract.Deny:
 	default:
-		return contract.Deny, errVerdict
+		return ruling{verdict: contract.Deny}, errVerdict
 	}
+	said := ruling{r.Verdict, r.Why, began.Add(min(r.CacheFor, j.cfg.MaxCache)), generation}
 	if r.CacheFor > 0 {
 		j.mu.Lock()
 		makeRoom(j.seen, maxRulings, func(e ruling) bool { return !began.Before(e.until) })
-		j.seen[key] = ruling{r.Verdict, began.Add(min(r.CacheFor, j.cfg.MaxCache)), generation}
+		j.seen[key] = said
 		j.mu.Unlock()
 	}
-	return r.Verdict, nil
+	return said, nil
 }

@@ -1,9 +1,11 @@
 package auth
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -338,6 +340,24 @@ func TestWhatAuthorizersCountFor(t *testing.T) {
 		if got != tc.want || (problem.CodeOf(err) == problem.AuthUnavailable) != tc.fails {
 			t.Errorf("%s: %v %v", tc.name, got, err)
 		}
+	}
+}
+
+// Why an authorizer denies is for the log, also when it is remembered.
+func TestWhySomethingIsDeniedIsForTheLog(t *testing.T) {
+	t.Parallel()
+	var said bytes.Buffer
+	c := New(Config{Log: slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Authorizers: []contract.Authorizer{judgement(func(contract.Question) (contract.Ruling, error) {
+			return contract.Ruling{Verdict: contract.Deny, Why: "not on a Sunday", CacheFor: time.Minute}, nil
+		})}})
+	for range 2 {
+		if ok, err := c.May(t.Context(), Principal{Kind: User, ID: "kyle"}, "read", contract.Resource{Kind: "entity", ID: "/a/b"}, true); ok || err != nil {
+			t.Error(ok, err)
+		}
+	}
+	if n := strings.Count(said.String(), `why="not on a Sunday"`); n != 2 {
+		t.Errorf("said %d times: %s", n, said.String())
 	}
 }
 

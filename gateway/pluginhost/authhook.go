@@ -84,7 +84,7 @@ func (h *AuthHook) Authenticate(ctx context.Context, r contract.Request) (contra
 		if !ok || verdict == contract.Allow && a.Principal == nil {
 			return errVerdict
 		}
-		d = contract.Decision{Verdict: verdict, CacheFor: cacheFor(a.CacheForMs)}
+		d = contract.Decision{Verdict: verdict, CacheFor: cacheFor(a.CacheForMs), Why: clip(a.Reason)}
 		if verdict == contract.Allow {
 			d.Principal = contract.Principal{Kind: a.Principal.Kind, ID: a.Principal.Id, Profile: a.Principal.Profile, Attributes: a.Principal.Attributes}
 		}
@@ -114,7 +114,7 @@ func (h *AuthHook) Authorize(ctx context.Context, q contract.Question) (contract
 		if !ok {
 			return errVerdict
 		}
-		d = contract.Ruling{Verdict: verdict, CacheFor: cacheFor(a.CacheForMs)}
+		d = contract.Ruling{Verdict: verdict, CacheFor: cacheFor(a.CacheForMs), Why: clip(a.Reason)}
 		return nil
 	})
 	if err != nil {

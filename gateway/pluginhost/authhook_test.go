@@ -36,7 +36,7 @@ func TestAnAuthPluginDecides(t *testing.T) {
 	if err != nil || d.Verdict != contract.Allow || d.Principal.Key() != "user:ada" || d.Principal.Profile["email"] != "a@b.c" || d.CacheFor != time.Minute {
 		t.Errorf("%+v %v", d, err)
 	}
-	if d, err := a.Authenticate(t.Context(), credentials("deny")); err != nil || d.Verdict != contract.Deny {
+	if d, err := a.Authenticate(t.Context(), credentials("deny")); err != nil || d.Verdict != contract.Deny || d.Why != "it is on the list" {
 		t.Errorf("%+v %v", d, err)
 	}
 	if d, err := a.Authenticate(t.Context(), credentials("somebody else's")); err != nil || d.Verdict != contract.NoOpinion {
@@ -49,6 +49,10 @@ func TestAnAuthPluginDecides(t *testing.T) {
 	q = contract.Question{Principal: contract.Principal{Kind: "user", ID: "ada"}, Verb: "write", BuiltInAllowed: true, Resource: contract.Resource{Service: "default", Kind: "entity", ID: "x"}}
 	if r, err := a.Authorize(t.Context(), q); err != nil || r.Verdict != contract.NoOpinion {
 		t.Errorf("the question does not arrive whole: %+v %v", r, err)
+	}
+	q.Resource.ID = "y"
+	if r, err := a.Authorize(t.Context(), q); err != nil || r.Verdict != contract.Deny || r.Why != "not that" {
+		t.Errorf("%+v %v", r, err)
 	}
 	if got := a.Headers(); len(got) != 1 || got[0] != "Authorization" {
 		t.Errorf("it is shown %v", got)

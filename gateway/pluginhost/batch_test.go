@@ -1,7 +1,10 @@
 package pluginhost
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -54,9 +57,11 @@ func TestDeliveriesRideTogether(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if tr.batch.calls != 0 || len(tr.batch.waiting) != 0 {
-		t.Errorf("%d calls, %d waiting", tr.batch.calls, len(tr.batch.waiting))
-	}
+	until(t, 10*time.Second, "no call is under way", func() bool {
+		tr.batch.mu.Lock()
+		defer tr.batch.mu.Unlock()
+		return tr.batch.calls == 0 && len(tr.batch.waiting) == 0
+	})
 }
 
 // However many deliveries keep coming, each one's result is told: who makes a call
@@ -84,6 +89,59 @@ func TestWhoMakesTheCallsGetsItsResultToo(t *testing.T) {
 	defer wg.Wait()
 	defer enough.Store(true)
 	until(t, 15*time.Second, "a result for everybody while more keep coming", func() bool { return first.Load() == n })
+}
+
+// A delivery that is given up costs those that ride with it nothing, whether it
+// makes the call, has been taken along, or still waits.
+func TestWhoGivesUpTakesNobodyAlong(t *testing.T) {
+	t.Parallel()
+	h, tr := one(t, "batch")
+	up(t, h)
+	ctx, giveUp := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	held := func(n int) {
+		t.Helper()
+		until(t, 10*time.Second, "they wait", func() bool {
+			tr.batch.mu.Lock()
+			defer tr.batch.mu.Unlock()
+			return tr.batch.calls == batchCalls && len(tr.batch.waiting) == n
+		})
+	}
+	give := func(name, do string, want ...contract.Outcome) {
+		wg.Go(func() {
+			d := contract.Delivery{WakeID: name, Target: json.RawMessage(`{"type":"fixture","do":"` + do + `"}`), Notification: json.RawMessage(`{}`)}
+			if r := tr.Deliver(ctx, d); !slices.Contains(want, r.Outcome) {
+				t.Errorf("%s: %+v", name, r)
+			}
+		})
+	}
+	// Those that make the four calls give up, and so do half of those that wait.
+	for i := range batchCalls {
+		give(fmt.Sprint("lead", i), "slow", contract.Retry, contract.Accepted)
+	}
+	held(0)
+	for i := range 20 {
+		give(fmt.Sprint("waits", i), "slow", contract.Retry, contract.Accepted)
+	}
+	held(20)
+	for i := range 20 {
+		wg.Go(func() {
+			if r := send(t, tr, fmt.Sprint("stays", i), "accept", 20*time.Second); r.Outcome != contract.Accepted {
+				t.Errorf("one that stays: %+v", r)
+			}
+		})
+	}
+	held(40)
+	giveUp()
+	wg.Wait()
+	until(t, 10*time.Second, "no call is under way", func() bool {
+		tr.batch.mu.Lock()
+		defer tr.batch.mu.Unlock()
+		return tr.batch.calls == 0 && len(tr.batch.waiting) == 0
+	})
+	if r := send(t, tr, "after", "accept", 10*time.Second); r.Outcome != contract.Accepted {
+		t.Errorf("after all that: %+v", r)
+	}
 }
 
 // counted is the sum of a counter over its labels.

@@ -236,7 +236,7 @@ func fixtureHook() sdk.AuthHook {
 			case "allow":
 				return contract.Decision{Verdict: contract.Allow, Principal: contract.Principal{Kind: "user", ID: "ada", Profile: map[string]string{"email": "a@b.c"}}, CacheFor: time.Minute}, nil
 			case "deny":
-				return contract.Decision{Verdict: contract.Deny}, nil
+				return contract.Decision{Verdict: contract.Deny, Why: "it is on the list"}, nil
 			case "error":
 				return contract.Decision{Verdict: contract.Allow}, errors.New("down")
 			case "panic":
@@ -260,7 +260,7 @@ func fixtureHook() sdk.AuthHook {
 				return contract.Ruling{Verdict: contract.Allow}, errors.New("down")
 			}
 			if !q.BuiltInAllowed || q.Resource.ID != "x" || q.Resource.Kind != "entity" || q.Resource.Service != "default" || q.Principal.ID != "ada" {
-				return contract.Ruling{Verdict: contract.Deny}, nil
+				return contract.Ruling{Verdict: contract.Deny, Why: "not that"}, nil
 			}
 			return contract.Ruling{}, nil
 		}}

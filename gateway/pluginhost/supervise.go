@@ -282,6 +282,13 @@ func (c *child) take(ctx context.Context) (*instance, error) {
 	}
 }
 
+// hold counts one more call, for who has one already; give must follow.
+func (c *child) hold() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls++
+}
+
 // give ends a call.
 func (c *child) give() {
 	c.mu.Lock()

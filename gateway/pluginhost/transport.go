@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/problem"
@@ -128,14 +127,9 @@ func (t *Transport) call(ctx context.Context, c *child, i *instance, ds []contra
 	}
 	t.deps.metrics.called(t.name, "deliver", began, err)
 	if err != nil {
-		// It may have been sent: whether it may be sent again, the transport has said.
-		r := contract.Result{Outcome: contract.Retry, Error: CodeOf(err) + ": " + err.Error()}
-		if i.desc.atMostOnce {
-			r.Outcome = contract.Unknown
-		}
 		results = make([]contract.Result, len(ds))
 		for n := range results {
-			results[n] = r
+			results[n] = i.uncertain(err)
 		}
 	}
 	if i.desc.atMostOnce {
@@ -146,6 +140,16 @@ func (t *Transport) call(ctx context.Context, c *child, i *instance, ds []contra
 		}
 	}
 	return results
+}
+
+// uncertain is the result of what may have been sent: whether it may be sent again,
+// the transport has said.
+func (i *instance) uncertain(err error) contract.Result {
+	r := contract.Result{Outcome: contract.Retry, Error: CodeOf(err) + ": " + err.Error()}
+	if i.desc.atMostOnce {
+		r.Outcome = contract.Unknown
+	}
+	return r
 }
 
 var outcomes = map[transportv1.Outcome]contract.Outcome{
@@ -176,83 +180,4 @@ func read(ds []contract.Delivery, answer *transportv1.DeliverBatchResponse) ([]c
 			StatusCode: int(min(max(r.StatusCode, 0), 999)), Error: clip(r.Error)}
 	}
 	return out, nil
-}
-
-// batcher lets deliveries that come while its calls are under way ride together
-// in the next one.
-type batcher struct {
-	mu      sync.Mutex
-	waiting []*rider
-	calls   int
-}
-
-// rider is a delivery that waits: either it gets its result from the call that
-// took it along, or it is told to make the next call.
-type rider struct {
-	d    contract.Delivery
-	ctx  context.Context
-	done chan contract.Result
-	lead chan struct{}
-}
-
-// deliver makes one call at most, with whoever waits by then: however many keep
-// coming, a delivery's result is told when it is there, and a process that has
-// been replaced is let go.
-func (b *batcher) deliver(ctx context.Context, t *Transport, c *child, i *instance, d contract.Delivery) contract.Result {
-	r := &rider{d: d, ctx: ctx, done: make(chan contract.Result, 1), lead: make(chan struct{})}
-	b.mu.Lock()
-	if b.calls < batchCalls {
-		b.calls++
-		b.mu.Unlock()
-	} else {
-		b.waiting = append(b.waiting, r)
-		b.mu.Unlock()
-		select {
-		case res := <-r.done:
-			return res
-		case <-r.lead:
-		}
-	}
-	batch := b.board(r, i.desc.maxBatch)
-	ds := make([]contract.Delivery, len(batch))
-	for k, other := range batch {
-		ds[k] = other.d
-	}
-	// All have the same limit but for the moment they came: the last one's is
-	// nobody's loss. They have the caller's process, which counts its call.
-	results := t.call(batch[len(batch)-1].ctx, c, i, ds)
-	for k, other := range batch[1:] {
-		other.done <- results[k+1]
-	}
-	b.handOn()
-	return results[0]
-}
-
-// board takes along as many of those that wait as one call holds.
-func (b *batcher) board(r *rider, most int) []*rider {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	batch, size := []*rider{r}, r.size()
-	for len(b.waiting) > 0 && len(batch) < most {
-		if size += b.waiting[0].size(); size > tooLarge {
-			break
-		}
-		batch = append(batch, b.waiting[0])
-		b.waiting = b.waiting[1:]
-	}
-	return batch
-}
-
-func (r *rider) size() int { return len(r.d.Notification) + len(r.d.Target) + 1<<10 }
-
-// handOn lets the first of those that wait make the next call.
-func (b *batcher) handOn() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.waiting) == 0 {
-		b.calls--
-		return
-	}
-	close(b.waiting[0].lead)
-	b.waiting = b.waiting[1:]
 }

@@ -104,6 +104,9 @@ type Ruling struct {
 	Verdict Verdict
 	// CacheFor is how long the same question may be answered from memory.
 	CacheFor time.Duration
+	// Why says for the log, and to no caller, why something is denied, without
+	// secrets.
+	Why string
 }
 
 // Authorizer says what principals may do.

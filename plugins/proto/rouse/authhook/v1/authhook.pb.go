@@ -490,7 +490,10 @@ type AuthenticateResponse struct {
 	Principal *Principal `protobuf:"bytes,2,opt,name=principal,proto3" json:"principal,omitempty"`
 	// cache_for_ms is how long the answer holds for the same credentials; 0 asks
 	// again for every request.
-	CacheForMs    int64 `protobuf:"varint,3,opt,name=cache_for_ms,json=cacheForMs,proto3" json:"cache_for_ms,omitempty"`
+	CacheForMs int64 `protobuf:"varint,3,opt,name=cache_for_ms,json=cacheForMs,proto3" json:"cache_for_ms,omitempty"`
+	// reason says for the log, and to no caller, what is wrong with credentials
+	// that are denied; nothing of them is in it.
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -544,6 +547,13 @@ func (x *AuthenticateResponse) GetCacheForMs() int64 {
 		return x.CacheForMs
 	}
 	return 0
+}
+
+func (x *AuthenticateResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 type AuthorizeRequest struct {
@@ -620,7 +630,7 @@ func (x *AuthorizeRequest) GetBuiltInAllowed() bool {
 type Resource struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Service string                 `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
-	// kind is entity, type, runner, stream, subscription, service, …
+	// kind is route, entity, type, runner or shared_state.
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	// id is its path or name.
 	Id            string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
@@ -860,12 +870,13 @@ const file_rouse_authhook_v1_authhook_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"l\n" +
 	"\x13AuthenticateRequest\x123\n" +
 	"\aheaders\x18\x01 \x03(\v2\x19.rouse.authhook.v1.HeaderR\aheaders\x12 \n" +
-	"\vcertificate\x18\x02 \x01(\fR\vcertificate\"\xaa\x01\n" +
+	"\vcertificate\x18\x02 \x01(\fR\vcertificate\"\xc2\x01\n" +
 	"\x14AuthenticateResponse\x124\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x1a.rouse.authhook.v1.VerdictR\averdict\x12:\n" +
 	"\tprincipal\x18\x02 \x01(\v2\x1c.rouse.authhook.v1.PrincipalR\tprincipal\x12 \n" +
 	"\fcache_for_ms\x18\x03 \x01(\x03R\n" +
-	"cacheForMs\"\xc5\x01\n" +
+	"cacheForMs\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xc5\x01\n" +
 	"\x10AuthorizeRequest\x12:\n" +
 	"\tprincipal\x18\x01 \x01(\v2\x1c.rouse.authhook.v1.PrincipalR\tprincipal\x12\x12\n" +
 	"\x04verb\x18\x02 \x01(\tR\x04verb\x127\n" +
