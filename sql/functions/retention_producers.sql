@@ -17,7 +17,7 @@ declare
     v_text  text;
     v_after bigint;
     v_n     integer;
-    v_last  boolean;
+    v_last  boolean := false;
     v_tail  bigint;
     m       producer_marks%rowtype;
     r       record;

@@ -44,7 +44,7 @@ begin
             v_at := r.key;
             continue when r.stream_id is null;
             v_to := _retention_mark(r.stream_id, p_window_ms, p_now);
-            if r.pin is not null then
+            if v_to is not null and r.pin is not null then
                 v_to := least(v_to, case when r.pin ~ '^\d{16}_\d{16}$' then split_part(r.pin, '_', 2)::bigint when r.pin = '-1' then 0 end);
             end if;
             if v_to > r.head and exists (select from _stream_trim(r.stream_id, v_to, false, false, v_now) t where t.outcome = 'trimmed') then
