@@ -48,7 +48,7 @@ func installed(t *testing.T) {
 	t.Helper()
 	installing.Lock()
 	defer installing.Unlock()
-	if _, err := os.Stat(filepath.Join("node_modules", "@electric-sql", "client")); err == nil {
+	if _, err := os.Stat(filepath.Join("node_modules", "libsodium-wrappers")); err == nil { // the youngest of them
 		return
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
