@@ -10,6 +10,7 @@ import (
 
 	"github.com/rouse-run/rouse/gateway/config"
 	"github.com/rouse-run/rouse/gateway/obs"
+	"github.com/rouse-run/rouse/gateway/pluginhost"
 	"github.com/rouse-run/rouse/gateway/server"
 )
 
@@ -83,6 +84,10 @@ func untilSignalled(ctx context.Context) (context.Context, func()) {
 // broken, if not nil, is closed when the database is gone for good.
 func serve(ctx context.Context, cfg config.Config, log *slog.Logger, l net.Listener, self []string, broken <-chan struct{}, ready func(*server.Server)) error {
 	defer holdHeapFloor()()
+	// Its keys and the database's password are not the plugins' to read.
+	if err := pluginhost.Conceal(); err != nil {
+		log.Warn("other processes of this user may read the gateway's environment and memory", "error", err)
+	}
 	// What the gateway does must not end with the signal, but with the drain.
 	work := context.WithoutCancel(ctx)
 	s, err := server.New(work, cfg, server.Deps{Log: log, Release: Release(), Listener: l, SelfArgs: self})

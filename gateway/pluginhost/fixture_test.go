@@ -91,6 +91,8 @@ func fixture(what string) {
 		sdk.ServeAuthHook(fixtureHook())
 	case "host":
 		fixtureHost()
+	case "keeper":
+		fixtureKeeper()
 	}
 }
 
@@ -166,6 +168,8 @@ func fixtureTransport(once bool) sdk.Transport {
 			return contract.Result{Outcome: contract.Done, Error: d.Signature}
 		case "env":
 			return contract.Result{Outcome: contract.Done, Error: strings.Join(os.Environ(), " ")}
+		case "spy":
+			return contract.Result{Outcome: contract.Done, Error: spy(os.Getppid())}
 		case "memory":
 			hoard = make([]byte, 200<<20)
 			for i := 0; i < len(hoard); i += 4096 {

@@ -35,7 +35,7 @@ func pluginOf(ctx context.Context, name string) sdk.AuthHook {
 		judge contract.Authorizer
 		notes *obs.Health
 	)
-	h := sdk.AuthHook{Name: name, ConfigSchema: json.RawMessage(`{"type":"object"}`), Configure: func(_ context.Context, settings json.RawMessage) (err error) {
+	h := sdk.AuthHook{Name: name, Version: "v1", ConfigSchema: json.RawMessage(`{"type":"object"}`), Configure: func(_ context.Context, settings json.RawMessage) (err error) {
 		who, judge, notes, err = hookOf(ctx, name, settings)
 		return err
 	}, Health: func(context.Context) error {
