@@ -324,6 +324,9 @@ func (c *Claim) extended(sent time.Time, g grant) {
 	if g.lease > 0 {
 		c.lease.extend(sent, g.lease)
 	}
+	if g.release {
+		c.handOver()
+	}
 	if g.token != "" {
 		c.mu.Lock()
 		c.hold.token = g.token

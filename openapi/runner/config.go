@@ -15,7 +15,7 @@ import (
 )
 
 // Handler works one claim. ctx ends before the lease does, with the cause [ErrLost], and when a draining runner's grace
-// is over, with [ErrDraining]. Nil means done: what was read is acked. An error records the run as failed.
+// is over, with [ErrDraining]; when the entity is to be worked by somebody else, with [ErrMoved]. Nil means done: what was read is acked. An error records the run as failed.
 type Handler func(ctx context.Context, c *Claim) error
 
 // Server is one service of one gateway. A runner may serve several.
@@ -63,6 +63,8 @@ type Config struct {
 	Handler Handler
 	// Register makes the runner at each server first, or changes it; nil = it is there already.
 	Register *Registration
+	// Pools are joined before anything else; a refusal ends the runner.
+	Pools []Pool
 	// Capacity bounds the claims worked at once, over all servers. Zero = 4.
 	Capacity int
 	// Key opens wakes: every gateway is told to seal them to it, so that nobody between it and this process reads them.
@@ -113,12 +115,15 @@ const (
 	Done         EventKind = "done"
 	Failed       EventKind = "failed"   // the handler failed; that is recorded
 	Lost         EventKind = "lost"     // the lease is gone, or may be
-	Returned     EventKind = "returned" // given back unfinished, by a draining runner
+	Returned     EventKind = "returned" // given back unfinished, by a draining runner or because the entity has moved
 )
 
 var (
 	// ErrLost says that the lease is gone or may be: stop, write nothing.
 	ErrLost = errors.New("the claim is lost")
+	// ErrMoved says that the entity is to be worked by somebody else, who waits for the claim: return soon. What was acked
+	// stays so, the rest is for them.
+	ErrMoved = errors.New("the entity has moved: the claim is wanted back")
 	// ErrDraining says that the runner is ending and its grace is over.
 	ErrDraining = errors.New("the runner is ending")
 )
@@ -147,6 +152,11 @@ func (c *Config) validate() error {
 			wrong = append(wrong, fmt.Errorf("the server %s is named twice", s.name()))
 		default:
 			seen[key] = true
+		}
+	}
+	for _, p := range c.Pools {
+		if p.ID == "" || strings.ContainsRune(p.ID, '/') {
+			wrong = append(wrong, errors.New("a worker pool's id must not be empty, nor hold a slash"))
 		}
 	}
 	if c.Capacity < 0 || c.Capacity > 1024 {

@@ -48,6 +48,12 @@ type fake struct {
 	code   string
 	ops    []string
 	ends   int // connections of the tail that were ended
+	// pools that the runner is in, by id: its status there. via are the entities whose wakes go to a pool.
+	pools   map[string]string
+	via     map[string]string
+	readers []string // of pools' wake streams: what they said they were
+	asked   map[string]bool
+	tokens  []string // shown to join
 }
 
 type fakeStream struct {
@@ -68,7 +74,7 @@ type fakeConsumer struct {
 
 func newFake(t *testing.T) *fake {
 	f := &fake{t: t, changed: make(chan struct{}), streams: map[string]*fakeStream{}, subject: map[string]*fakeConsumer{},
-		lease: 1500 * time.Millisecond, born: "2026-01-01T00:00:00Z", status: map[string]int{}, meddle: func(string, *http.Request) fault { return none }}
+		pools: map[string]string{}, via: map[string]string{}, asked: map[string]bool{}, lease: 1500 * time.Millisecond, born: "2026-01-01T00:00:00Z", status: map[string]int{}, meddle: func(string, *http.Request) fault { return none }}
 	f.srv = httptest.NewServer(f)
 	t.Cleanup(func() {
 		f.srv.CloseClientConnections()
@@ -78,6 +84,36 @@ func newFake(t *testing.T) *fake {
 }
 
 const wakePath = "/runners/r1/wake"
+
+func poolPath(pool string) string { return "/worker-pools/" + pool + "/wake" }
+
+// put sets the runner's status in a pool; "" takes it out.
+func (f *fake) put(pool, status string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pools[pool] = status
+}
+
+func (f *fake) poolDocs(all bool) []any {
+	out := []any{}
+	for id, status := range f.pools {
+		if status == "active" || all && status != "" {
+			out = append(out, map[string]any{"pool_id": id, "wake_stream": poolPath(id), "status": status})
+		}
+	}
+	return out
+}
+
+// recall asks for an entity's claim, on the wake stream or only in the answers about the claim.
+func (f *fake) recall(entity string, entry bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.consumer(entity + "/main")
+	f.asked[wakeID(entity+"/main", c.epoch)] = true
+	if entry {
+		f.push(wakePath, json.RawMessage(fmt.Sprintf(`{"type":"release","wakeId":%q,"epoch":%d,"releaseBy":%q}`, wakeID(entity+"/main", c.epoch), c.epoch, time.Now().Add(time.Hour).Format(time.RFC3339))))
+	}
+}
 
 func offset(n int) string { return fmt.Sprintf("%016d_%016d", 0, n) }
 
@@ -136,7 +172,11 @@ func (f *fake) settle(path string, c *fakeConsumer) {
 	if c.state == "idle" && c.wanted > c.acked {
 		c.epoch++
 		c.state = "waking"
-		f.push(wakePath, f.wake(path, c.epoch))
+		at := wakePath
+		if pool := f.via[strings.TrimSuffix(path, "/main")]; pool != "" {
+			at = poolPath(pool)
+		}
+		f.push(at, f.wake(path, c.epoch))
 	}
 }
 
@@ -250,7 +290,26 @@ func (f *fake) route(_ http.ResponseWriter, r *http.Request, path string, body [
 	case path == "/_electric/runners/r1":
 		return "lookup", locked(func() (int, any) { return 200, runner })
 	case path == "/_electric/runners/r1/heartbeat":
-		return "alive", locked(func() (int, any) { return 200, runner })
+		return "alive", locked(func() (int, any) {
+			runner["pools"] = f.poolDocs(false)
+			return 200, runner
+		})
+	case path == "/_electric/runners/r1/pools":
+		return "memberships", locked(func() (int, any) { return 200, f.poolDocs(true) })
+	case strings.HasPrefix(path, "/_electric/worker-pools/"):
+		pool := strings.TrimSuffix(strings.TrimPrefix(path, "/_electric/worker-pools/"), "/members/r1")
+		return "join", locked(func() (int, any) {
+			var b struct {
+				JoinToken string `json:"join_token"`
+			}
+			_ = json.Unmarshal(body, &b)
+			f.tokens = append(f.tokens, b.JoinToken)
+			if f.pools[pool] != "invited" && b.JoinToken != "let me in" {
+				return 403, refusal("POOL_FORBIDDEN")
+			}
+			f.pools[pool] = "active"
+			return 200, map[string]any{"runner_id": "r1", "status": "active"}
+		})
 	case path == "/_electric/runners/r1/claim":
 		return "claim", locked(func() (int, any) { return f.claim(body) })
 	case isWake:
@@ -278,7 +337,14 @@ func (f *fake) route(_ http.ResponseWriter, r *http.Request, path string, body [
 	case r.Method == http.MethodPost:
 		return "append", locked(func() (int, any) { return f.append(path, r, body) })
 	case r.URL.Query().Get("live") == "sse":
-		return "tail", func(w http.ResponseWriter) { f.sse(w, r, path) }
+		return "tail", func(w http.ResponseWriter) {
+			if strings.HasPrefix(path, "/worker-pools/") {
+				f.mu.Lock()
+				f.readers = append(f.readers, r.URL.Query().Get("runner"))
+				f.mu.Unlock()
+			}
+			f.sse(w, r, path)
+		}
 	}
 	return "read", func(w http.ResponseWriter) {
 		f.mu.Lock()
@@ -372,6 +438,9 @@ func (f *fake) callback(op, wake, token string, epoch int64, acks []Position, fa
 		c.until = time.Now().Add(f.lease)
 	}
 	a := map[string]any{"ok": true, "lease_ms": time.Until(c.until).Milliseconds()}
+	if f.asked[wake] {
+		a["release_by"] = time.Now().Add(time.Hour)
+	}
 	if op == "acquire" {
 		a["writeToken"], a["claimToken"] = "wt "+wake, "ht "+wake
 	}

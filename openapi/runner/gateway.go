@@ -15,7 +15,11 @@ type gateway interface {
 	// seal tells the public key that wakes are sealed to; empty = none.
 	seal(ctx context.Context, public string) error
 	// alive extends the runner's liveness lease; offset is its cursor.
-	alive(ctx context.Context, lease time.Duration, offset string) error
+	// It answers the pools whose active member the runner is.
+	alive(ctx context.Context, lease time.Duration, offset string) ([]membership, error)
+	// memberships lists the pools that the runner is in or invited to; join makes it an active member of one.
+	memberships(ctx context.Context) ([]membership, error)
+	join(ctx context.Context, pool, token string) error
 
 	// tail opens the live stream, read the pages before its end.
 	tail(ctx context.Context, path, offset, cursor string) (*http.Response, error)
@@ -71,6 +75,8 @@ type grant struct {
 	token        string // of the holder: for heartbeats, acks and the release
 	writeToken   string
 	notification json.RawMessage
+	// release: the gateway wants the lease back.
+	release bool
 }
 
 // Position is a stream's path and an offset in it.

@@ -10,10 +10,9 @@ import (
 	"time"
 
 	"github.com/rouse-run/rouse/openapi/runner/call"
-	"github.com/rouse-run/rouse/openapi/runner/tail"
 )
 
-// session serves one server: it keeps the runner alive there, reads its wake stream, and works what that asks for.
+// session serves one server: it keeps the runner alive there, reads its wake stream and those of its pools, and works what they ask for.
 type session struct {
 	r     *Runner
 	srv   Server
@@ -23,17 +22,20 @@ type session struct {
 	grace context.Context // of work
 	gate  *gate
 	queue *queue
-
-	progress *progress
-	path     string // of the wake stream; only follow's goroutine uses it
+	own   *source // the runner's own wake stream
+	pools *pools
+	held  *held
 }
 
 func newSession(r *Runner, srv Server, gw gateway, base, grace context.Context) *session {
-	return &session{
+	s := &session{
 		r: r, srv: srv, gw: gw, base: base, grace: grace,
 		log:  r.cfg.Log.With("server", srv.name(), "runner", r.cfg.ID),
-		gate: newGate(), queue: newQueue(), progress: newProgress(),
+		gate: newGate(), queue: newQueue(), held: newHeld(),
 	}
+	s.own = newSource(s, "", "")
+	s.pools = newPools(s)
+	return s
 }
 
 func (s *session) observe(e Event) {
@@ -51,19 +53,19 @@ func (s *session) run(ctx context.Context) error {
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	var loops, working sync.WaitGroup
+	var loops, working, saved sync.WaitGroup
+	saving, stopSaving := context.WithCancel(s.base)
 	loops.Go(func() { s.live(ctx) })
 	loops.Go(func() { s.dispatch(ctx, &working) })
-	saved := make(chan struct{})
-	saving, stopSaving := context.WithCancel(s.base)
-	go func() { defer close(saved); s.save(saving) }()
+	loops.Go(func() { s.pools.follow(ctx, func(src *source) { saved.Go(func() { src.save(saving) }) }) })
+	saved.Go(func() { s.own.save(saving) })
 
-	err := s.follow(ctx)
+	err := s.own.follow(ctx)
 	stop(nil)
 	loops.Wait()
 	working.Wait()
 	stopSaving()
-	<-saved
+	saved.Wait()
 	s.farewell()
 	return err
 }
@@ -114,23 +116,21 @@ func (s *session) introduce(ctx context.Context) error {
 	if !known.Enabled {
 		s.log.Warn("the runner is disabled there: it is woken but may not claim")
 	}
-	born, offset := s.progress.at()
-	if offset == "" || born != known.Born {
-		cursor, err := s.r.cfg.Cursors.Load(s.r.cfg.ID, s.srv.key())
-		if err != nil {
-			return localError{err}
-		}
-		offset = "-1"
-		if cursor.Offset != "" && cursor.Born == known.Born {
-			offset = cursor.Offset
-		}
-		s.progress.reset(known.Born, offset)
+	if again, err := s.own.resume(known.Born); err != nil {
+		return err
+	} else if again {
 		s.queue.forget()
 	}
-	s.path = known.WakeStream
-	if err := s.gw.alive(ctx, 3*s.r.cfg.Liveness, offset); err != nil {
+	s.own.path = known.WakeStream
+	if err := s.join(ctx); err != nil {
 		return err
 	}
+	_, offset := s.own.progress.at()
+	in, err := s.gw.alive(ctx, 3*s.r.cfg.Liveness, offset)
+	if err != nil {
+		return err
+	}
+	s.pools.are(in, known.Born)
 	s.gate.open()
 	return nil
 }
@@ -140,88 +140,17 @@ func (s *session) lost(err error, wait time.Duration) {
 	s.observe(Event{Kind: Disconnected, Err: err})
 }
 
-// follow reads the wake stream until ctx ends. It fails only if the gateway refuses before the stream was ever read.
-func (s *session) follow(ctx context.Context) error {
-	var back call.Backoff
-	opened := false
-	for {
-		born, offset := s.progress.at()
-		err := tail.Follow(ctx, tail.Config{
-			JSON: true, Offset: offset,
-			Open: func(ctx context.Context, offset, cursor string) (*http.Response, error) {
-				return s.gw.tail(ctx, s.path, offset, cursor)
-			},
-			OnOpen: func() {
-				opened = true
-				s.observe(Event{Kind: Connected})
-			},
-			OnLost: func(err error, wait time.Duration) {
-				s.log.Debug("the wake stream was cut off", "error", err, "retry_in", wait)
-				s.observe(Event{Kind: Disconnected, Err: err})
-			},
-		}, func(ctx context.Context, b tail.Batch) error {
-			err := s.accept(ctx, b)
-			if err == nil {
-				back.Reset()
-			}
-			return err
-		})
-		if ctx.Err() != nil {
-			return nil
-		}
-		if status := call.Status(err); (status == http.StatusBadRequest || status == http.StatusGone) && offset != "-1" {
-			// The cursor's position is no longer kept. What waits beyond is told again, so begin where there is something.
-			s.log.Warn("the cursor is not known there any more, the wake stream is read from its start", "offset", offset, "error", err)
-			s.progress.reset(born, "-1")
-			continue
-		}
-		if !opened {
-			return fmt.Errorf("%s does not let the runner read its wake stream: %w", s.srv.name(), err)
-		}
-		wait := back.Next(err)
-		s.log.Error("the wake stream cannot be read", "error", err, "retry_in", wait)
-		s.observe(Event{Kind: Disconnected, Err: err})
-		if call.Sleep(ctx, wait) != nil {
-			return nil
-		}
-		if err := s.prepare(ctx); err != nil && ctx.Err() == nil {
-			s.log.Error("the gateway refuses the runner", "error", err)
-		}
-	}
-}
-
-// accept queues what a batch asks for.
-func (s *session) accept(ctx context.Context, b tail.Batch) error {
-	wakes := make([]*wake, 0, len(b.Messages))
-	for _, m := range b.Messages {
-		m, err := s.open(m)
-		if err != nil {
-			return err
-		}
-		if w, ok := parseWake(m); ok {
-			wakes = append(wakes, w)
-		}
-	}
-	at := s.progress.add(b.Offset, len(wakes))
-	for _, w := range wakes {
-		w.settle = sync.OnceFunc(func() { s.progress.settle(at) })
-		if err := s.queue.put(ctx, w); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // live keeps the runner's liveness lease. While it cannot, nothing new is claimed.
 func (s *session) live(ctx context.Context) {
 	back := call.Backoff{Max: min(30*time.Second, s.r.cfg.Liveness)}
 	wait := s.r.cfg.Liveness
 	for s.gate.wait(ctx, wait) {
 		one, cancel := context.WithTimeout(ctx, min(s.r.cfg.Timeout, s.r.cfg.Liveness))
-		_, offset := s.progress.at()
-		err := s.gw.alive(one, 3*s.r.cfg.Liveness, offset)
+		born, offset := s.own.progress.at()
+		in, err := s.gw.alive(one, 3*s.r.cfg.Liveness, offset)
 		cancel()
 		if err == nil {
+			s.pools.are(in, born)
 			s.gate.open()
 			back.Reset()
 			wait = s.r.cfg.Liveness
@@ -240,40 +169,6 @@ func (s *session) live(ctx context.Context) {
 func (s *session) farewell() {
 	ctx, cancel := context.WithTimeout(s.base, time.Second)
 	defer cancel()
-	_, offset := s.progress.at()
-	_ = s.gw.alive(ctx, time.Second, offset)
-}
-
-// saveEvery is the least time between two writes of the cursor.
-const saveEvery = 100 * time.Millisecond
-
-// save writes the cursor whenever it has moved.
-func (s *session) save(ctx context.Context) {
-	var last Cursor
-	failing := false
-	write := func() {
-		at := Cursor{Runner: s.r.cfg.ID, Server: s.srv.key()}
-		at.Born, at.Offset = s.progress.at()
-		if at == last || at.Offset == "-1" {
-			return
-		}
-		if err := s.r.cfg.Cursors.Save(at); err != nil {
-			if !failing {
-				s.log.Error("the cursor cannot be written; wakes may be asked for again after a restart", "error", err)
-			}
-			failing = true
-			return
-		}
-		last, failing = at, false
-	}
-	for {
-		select {
-		case <-s.progress.moved:
-			write()
-			_ = call.Sleep(ctx, saveEvery)
-		case <-ctx.Done():
-			write()
-			return
-		}
-	}
+	_, offset := s.own.progress.at()
+	_, _ = s.gw.alive(ctx, time.Second, offset)
 }

@@ -26,6 +26,8 @@ type wake struct {
 	back    call.Backoff
 	// settle lets the cursor pass; more than once is once.
 	settle func()
+	// from is the wake stream that it was read from; nil in tests of the queue.
+	from *source
 }
 
 // parseWake reads an entry; false for one that is no wake.
@@ -65,6 +67,9 @@ type place struct {
 	offset string
 	open   int
 }
+
+// pooled says that others may claim the wake too.
+func (w *wake) pooled() bool { return w.from != nil && w.from.pool != "" }
 
 // progress finds how far the cursor may move. Wakes settle in any order; the cursor moves past the settled ones in front.
 type progress struct {

@@ -63,14 +63,16 @@ func (w *wire) lookup(ctx context.Context) (registered, error) {
 	return registered{WakeKey: r.WakeKey, WakeStream: r.WakeStream, Born: r.CreatedAt.UTC().Format(time.RFC3339Nano), Enabled: r.AdminStatus != client.RunnerAdminStatusDisabled}, err
 }
 
-func (w *wire) alive(ctx context.Context, lease time.Duration, offset string) error {
+func (w *wire) alive(ctx context.Context, lease time.Duration, offset string) ([]membership, error) {
 	ms := min(lease, time.Hour).Milliseconds()
 	body := client.RunnerHeartbeat{LeaseMs: &ms}
 	if offset != "" && offset != "-1" {
 		body.WakeStreamOffset = &offset
 	}
 	resp, err := w.c.HeartbeatRunner(ctx, w.id, nil, body)
-	return call.Decode(resp, err, nil)
+	var a struct{ Pools []poolDoc }
+	err = call.Decode(resp, err, &a)
+	return memberships(a.Pools), err
 }
 
 // streamName is a path as the client wants it.
@@ -82,7 +84,7 @@ func (w *wire) tail(ctx context.Context, path, offset, cursor string) (*http.Res
 	if cursor != "" {
 		params.Cursor = &cursor
 	}
-	return w.c.ReadStream(ctx, streamName(path), &params)
+	return w.c.ReadStream(ctx, streamName(path), &params, w.asMember)
 }
 
 func (w *wire) read(ctx context.Context, path, offset string) (page, error) {
@@ -129,8 +131,14 @@ func (w *wire) claim(ctx context.Context, entry json.RawMessage, claimID string)
 	return g, !value(n.Done), nil
 }
 
-func (w *wire) callback(ctx context.Context, wakeID, token string, body client.WakeCallback) (client.CallbackAnswer, error) {
-	var a client.CallbackAnswer
+// answer is what the callback says, with what the generated client does not know yet.
+type answer struct {
+	client.CallbackAnswer
+	ReleaseBy *time.Time `json:"release_by"`
+}
+
+func (w *wire) callback(ctx context.Context, wakeID, token string, body client.WakeCallback) (answer, error) {
+	var a answer
 	resp, err := w.c.WakeCallback(ctx, wakeID, &client.WakeCallbackParams{ElectricClaimToken: &token}, body, w.name)
 	err = call.Decode(resp, err, &a)
 	return a, err
@@ -162,8 +170,8 @@ func acksOf(acks []Position) *[]client.AckBody {
 	return &out
 }
 
-func granted(a client.CallbackAnswer, err error) (grant, error) {
-	g := grant{lease: milliseconds(a.LeaseMs), token: value(a.ClaimToken), writeToken: value(a.WriteToken)}
+func granted(a answer, err error) (grant, error) {
+	g := grant{lease: milliseconds(a.LeaseMs), token: value(a.ClaimToken), writeToken: value(a.WriteToken), release: a.ReleaseBy != nil}
 	if g.token == "" {
 		g.token = value(a.Token)
 	}

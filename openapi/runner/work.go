@@ -68,7 +68,7 @@ func (s *session) work(ctx, superseded context.Context, l *lane, w *wake) {
 		s.observe(e)
 		return
 	}
-	if s.progress.crowded() {
+	if w.from.progress.crowded() {
 		w.settle()
 	}
 	stop := context.AfterFunc(superseded, func() {
@@ -81,7 +81,9 @@ func (s *session) work(ctx, superseded context.Context, l *lane, w *wake) {
 	s.observe(e)
 
 	began := time.Now()
+	s.held.put(c)
 	e.Kind, e.Err = s.handle(c)
+	s.held.drop(c)
 	stop()
 	c.lease.stop()
 	e.Took = time.Since(began)
@@ -112,6 +114,9 @@ func (s *session) again(w *wake, err error) bool {
 		return false
 	}
 	switch status := call.Status(err); {
+	case call.Code(err) == "POOL_FULL", call.Code(err) == "NOT_POOL_MEMBER", call.Code(err) == "RUNNER_FULL" && w.pooled():
+		// Another member takes it; if all are full, the gateway tells of it again once there is room.
+		return false
 	case call.Code(err) == "RUNNER_FULL":
 		// The gateway counts more claims than this process holds. One of them ends sooner or later.
 		return true
@@ -199,14 +204,16 @@ func (s *session) handle(c *Claim) (EventKind, error) {
 	close(stopBeating)
 	beating.Wait()
 
-	switch cause := context.Cause(c.lease.ctx); {
-	case errors.Is(cause, ErrDraining) && err != nil:
+	cause := context.Cause(c.lease.ctx)
+	wanted := errors.Is(cause, ErrDraining) || errors.Is(cause, ErrMoved)
+	switch {
+	case wanted && err != nil:
 		// Given back as it is: what the handler acked itself stays acked, the rest wakes somebody else.
 		if err := c.release(nil, nil); err != nil {
 			return Lost, err
 		}
 		return Returned, cause
-	case !held && !errors.Is(cause, ErrDraining):
+	case !held && !wanted:
 		c.log.Warn("the claim was lost", "epoch", c.hold.epoch, "error", cause)
 		return Lost, cause
 	case err == nil:
