@@ -43,6 +43,9 @@ func TestMain(m *testing.M) {
 
 const fixtureSchema = `{"type":"object","required":["type","do"],"properties":{"do":{"type":"string","minLength":1}},"additionalProperties":true}`
 
+// flooded is how much a plugin prints that does not stop, in bytes.
+const flooded = 1 << 30
+
 // hang never returns.
 func hang() { <-make(chan struct{}) }
 
@@ -73,7 +76,7 @@ func fixture(what string) {
 	case "flood":
 		line := strings.Repeat("spam ", 200) + "\n"
 		go func() {
-			for range 128 << 10 {
+			for range flooded / len(line) {
 				fmt.Fprint(os.Stderr, line)
 			}
 			fmt.Fprintln(os.Stderr, "the flood is over")
