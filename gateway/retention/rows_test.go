@@ -30,7 +30,7 @@ func TestWhatIsLongOverIsRemoved(t *testing.T) {
 	clean := func(period time.Duration) {
 		t.Helper()
 		for _, what := range []string{"claims", "wakes"} {
-			for one[bool](r, `select more from rouse._retention_`+what+`(2, $1, $2, $3)`, (30*day).Milliseconds(), period.Milliseconds(), r.now) {
+			for one[bool](r, `select more from rouse._retention_`+what+`(2, $1, $2, $3)`, (30 * day).Milliseconds(), period.Milliseconds(), r.now) {
 			}
 		}
 	}
@@ -90,7 +90,7 @@ func TestProducersOfIdleStreamsAreForgotten(t *testing.T) {
 	walk := func(d time.Duration) {
 		t.Helper()
 		r.now = r.now.Add(d)
-		for one[bool](r, `select more from rouse._retention_producers(1, $1, 0, $2)`, (30*24*time.Hour).Milliseconds(), r.now) {
+		for one[bool](r, `select more from rouse._retention_producers(1, $1, 0, $2)`, (30 * 24 * time.Hour).Milliseconds(), r.now) {
 		}
 	}
 	for _, path := range []string{"idle", "busy"} {

@@ -55,6 +55,8 @@ type StreamMeta struct {
 	ContentType string
 	Tail        int64
 	Closed      bool
+	// Head is where what is kept begins; only a Trimmed outcome tells it.
+	Head int64
 	// TTLSeconds and ExpiresAt are nil for a stream that does not expire.
 	TTLSeconds *int64
 	ExpiresAt  *time.Time
@@ -82,7 +84,8 @@ type StreamPage struct {
 }
 
 // ReadRequest names what StreamRead reads: a stream by ID if that is not 0,
-// else by Service and Path. From nil means the tail.
+// else by Service and Path. From nil means the tail, below zero the first message
+// that is kept.
 type ReadRequest struct {
 	Service  int32
 	Path     string
@@ -169,10 +172,23 @@ func (s *Store) StreamRead(ctx context.Context, q ReadRequest) (StreamPage, erro
 	      from rouse.stream_read($1,$2,$3,$4,$5,$6)`, service, path, id, q.From, q.MaxBytes, q.MaxRows)
 	p.StreamMeta, p.Touch, p.Next, p.Positions = n.meta(), deref(touch), deref(next), positions
 	p.WakeKey = key
+	if p.Outcome == Trimmed {
+		p.Head, p.Next = p.Next, deref(q.From)
+	}
 	if err == nil && stamps != nil {
 		err = p.place(positions, *stamps)
 	}
 	return p, err
+}
+
+// Begin is where the page's data begins: where it was asked for, or the first
+// message that is kept.
+func (p *StreamPage) Begin() int64 {
+	n := len(p.Data)
+	if len(p.Positions) > 0 {
+		n -= len(p.Positions) - 1 // the commas between appends are no part of the stream
+	}
+	return p.Next - int64(n)
 }
 
 // place turns each append's own stamps into places in the page. Appends lie

@@ -18,6 +18,8 @@ const (
 	hUpToDate      = "Stream-Up-To-Date"
 	hCursor        = "Stream-Cursor"
 	hClosed        = "Stream-Closed"
+	hEarliest      = "Stream-Earliest-Offset"
+	hRetention     = "Stream-Retention"
 	hSeq           = "Stream-Seq"
 	hTTL           = "Stream-Ttl"
 	hExpiresAt     = "Stream-Expires-At"
@@ -36,9 +38,9 @@ var (
 	vOrigin  = []string{"*"}
 	vMethods = []string{"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"}
 	vAllow   = []string{"content-type, authorization, electric-claim-token, electric-owner-entity, electric-principal, electric-runner-id, " +
-		"if-none-match, stream-seq, stream-ttl, stream-expires-at, stream-closed, stream-forked-from, stream-fork-offset, " +
+		"if-none-match, stream-seq, stream-ttl, stream-expires-at, stream-closed, stream-retention, stream-forked-from, stream-fork-offset, " +
 		"stream-fork-sub-offset, producer-id, producer-epoch, producer-seq, idempotency-key, last-event-id, x-request-id, ngrok-skip-browser-warning"}
-	vExpose = []string{"*, etag, location, retry-after, x-request-id, stream-next-offset, stream-up-to-date, stream-cursor, stream-closed, " +
+	vExpose = []string{"*, etag, location, retry-after, x-request-id, stream-next-offset, stream-up-to-date, stream-cursor, stream-closed, stream-earliest-offset, " +
 		"stream-ttl, stream-expires-at, stream-sse-data-encoding, producer-epoch, producer-seq, producer-expected-seq, producer-received-seq, " +
 		"electric-handle, electric-offset, electric-schema, electric-cursor, electric-up-to-date"}
 	vTrue    = []string{"true"}

@@ -131,6 +131,8 @@ func (h *Handler) still(p *page) error {
 		return nil
 	case store.Gone:
 		return problem.New(problem.StreamGone, "The stream was deleted.")
+	case store.Trimmed:
+		return offsetGone(&p.StreamMeta)
 	}
 	return problem.New(problem.StreamNotFound, "The stream was deleted or has expired.")
 }

@@ -46,15 +46,23 @@ func (h *Handler) readable(q *request, m *store.StreamMeta) error {
 			return err
 		}
 		if m.Outcome == store.Trimmed {
-			return problem.New(problem.OffsetGone, "What follows this offset is no longer kept.")
+			return offsetGone(m)
 		}
 		return problem.New(problem.OffsetInvalid, "The offset lies beyond the stream's end. Was the stream deleted and made again?")
 	}
 	return unexpected(m.Outcome)
 }
 
+// offsetGone says where a reader can go on whose offset is trimmed away.
+func offsetGone(m *store.StreamMeta) error {
+	earliest := store.FormatOffset(m.Head)
+	return problem.Newf(problem.OffsetGone, "What follows this offset is no longer kept. Go on at %s, where what is kept begins; -1 begins there too.", earliest).
+		WithMeta("earliest_offset", earliest).WithHeader(hEarliest, earliest)
+}
+
 // position is where a read begins.
 type position struct {
+	// from is negative for the first message that is kept.
 	from int64
 	// now: at the tail, whatever it is. given: the query says where.
 	now, given bool
@@ -62,14 +70,17 @@ type position struct {
 
 func readPosition(q *request) (position, error) {
 	if !q.query.Has("offset") {
-		return position{}, nil
+		return position{from: -1}, nil
 	}
 	v, err := single(q.query, "offset")
 	if err != nil {
 		return position{}, problem.New(problem.OffsetInvalid, "The offset is empty or given twice.")
 	}
-	if v == "now" {
+	switch v {
+	case "now":
 		return position{now: true, given: true}, nil
+	case "-1":
+		return position{from: -1, given: true}, nil
 	}
 	from, err := store.ParseOffset(v)
 	return position{from: from, given: true}, err
@@ -141,8 +152,15 @@ func (h *Handler) first(q *request, pos position) (*page, error) {
 			return nil, err
 		}
 	}
-	if hint != 0 && pos.from < s.Tail {
-		p, err := h.pages.long(ctx, s.ID, pos.from, s.Tail)
+	from := pos.from
+	switch {
+	case pos.now:
+		from = s.Tail
+	case from < 0:
+		from = s.Begin()
+	}
+	if hint != 0 && from < s.Tail {
+		p, err := h.pages.long(ctx, s.ID, from, s.Tail)
 		if err != nil {
 			return nil, err
 		}
@@ -155,10 +173,6 @@ func (h *Handler) first(q *request, pos position) (*page, error) {
 		p.WakeKey = key
 		p.Tail, p.Closed = max(s.Tail, p.next), s.Closed && p.next <= s.Tail
 		return h.decorate(q, p)
-	}
-	from := pos.from
-	if pos.now {
-		from = s.Tail
 	}
 	p := newPage(from, s)
 	if p.full {
@@ -226,6 +240,14 @@ func (h *Handler) catchUp(q *request, p *page, pos position) error {
 	tag := etag(p)
 	hd["Etag"] = []string{tag}
 	hd["Cache-Control"] = h.cacheControl(p)
+	if pos.from < 0 && p.from > 0 {
+		// The start of what is kept moves, so no cache may hold on to this.
+		hd["Cache-Control"] = vPrivateFresh
+		if !h.RequireAuth && p.Kind == "app" {
+			hd["Cache-Control"] = vRevalidate
+		}
+		hd[hEarliest] = []string{store.FormatOffset(p.from)}
+	}
 	if matches(q.http.Header["If-None-Match"], tag) {
 		delete(hd, "Content-Type")
 		q.w.WriteHeader(http.StatusNotModified)

@@ -41,6 +41,10 @@ func (h *Handler) create(q *request) error {
 	if err = fork(q.http, &c); err != nil {
 		return err
 	}
+	limits, err := retention(q.http)
+	if err != nil {
+		return err
+	}
 	body, release, err := h.bodies.Read(q.w, q.http)
 	defer release()
 	if err != nil {
@@ -100,6 +104,11 @@ func (h *Handler) create(q *request) error {
 		return problem.New(problem.DatabaseTimeout, "The path was being created and deleted at the same time. Try again.")
 	default:
 		return unexpected(m.Outcome)
+	}
+	if limits != nil {
+		if err := h.limit(ctx, q, *limits); err != nil {
+			return err
+		}
 	}
 	hd := q.w.Header()
 	hd["Content-Type"] = []string{m.ContentType}
