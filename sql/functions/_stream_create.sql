@@ -68,11 +68,14 @@ begin
             return;
         end if;
 
-        if p_kind = 'app' and (p_path like '%/error' and exists (
+        if p_kind = 'app' and (p_path ~ '/.+/(main|error)$' and exists (
+               select 1 from entity_types t where t.service_id = p_service and t.name = split_part(p_path, '/', 1))
+            or p_path like '%/error' and exists (
                select 1 from entities e where e.service_id = p_service and e.url = '/' || left(p_path, -6))
             or p_path like '%/attachments/%' and exists (
                select 1 from entities e where e.service_id = p_service and e.url = '/' || regexp_replace(p_path, '/attachments/[^/]*$', ''))) then
-            -- The name of an entity's error stream, which is made at its first write, or of one of its attachments.
+            -- The name of an entity's main stream, that there is or may be one day; of its error stream, which is made at its
+            -- first write; or of one of its attachments.
             outcome := 'guarded';
             return next;
             return;

@@ -245,6 +245,27 @@ func TestTheGatewaysStreamsAreItsOwn(t *testing.T) {
 	r.must(204, r.mallory, "DELETE", "/plain/a", "")
 }
 
+// A plain stream cannot take the name of a stream that an entity of a
+// registered type would have: nobody keeps others from spawning it.
+func TestNobodyTakesTheNameOfAnEntityToBe(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	f := r.fresh()
+	r.must(201, r.mallory, "PUT", "/plain/source", `[]`)
+	r.must(201, r.mallory, "PUT", "/no-type/a/main", `[]`)
+	r.must(201, r.mallory, "PUT", "/"+f.Type+"/other", `[]`)
+	r.must(201, r.mallory, "PUT", "/"+f.Type+"/unborn/notes", `[]`)
+	for _, prefix := range []string{"/", "/v1/stream/"} {
+		for _, path := range []string{"/unborn/main", "/team/a/unborn/main", "%2Funborn%2Fmain", "/unborn/error"} {
+			r.refused(403, "PATH_RESERVED", r.mallory, "PUT", prefix+f.Type+path, `[]`)
+			r.refused(403, "PATH_RESERVED", r.mallory, "PUT", prefix+f.Type+path, ``, "Stream-Forked-From", "/plain/source")
+		}
+	}
+	for _, id := range []string{"/unborn", "/team/a/unborn"} {
+		r.must(201, r.kyle, "PUT", "/_electric/entities/"+f.Type+id, `{}`)
+	}
+}
+
 // Who calls about a claim is told by its token; without one nobody is served,
 // and a token of another claim, of another wake or of nothing serves nobody.
 func TestWhoMayCallAboutAClaim(t *testing.T) {
