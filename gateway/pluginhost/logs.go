@@ -18,8 +18,10 @@ const (
 	// lines are cut.
 	keptLines = 500
 	keptLine  = 1 << 10
-	// passedLines is how many lines a second go to the gateway's log.
+	// passedLines is how many lines a second go to the gateway's log, ownLines how
+	// many of an auth hook that is built in: its log of decisions is meant to be whole.
 	passedLines = 20
+	ownLines    = 5000
 )
 
 // LogLine is a line of a plugin's output.
@@ -34,6 +36,7 @@ type output struct {
 	log *slog.Logger // with the plugin's name
 
 	mu      sync.Mutex
+	most    int // lines a second that are passed on
 	partial []byte
 	cut     bool // the rest of the line is dropped
 	ring    []LogLine
@@ -45,7 +48,14 @@ type output struct {
 	dropped int
 }
 
-func newOutput(log *slog.Logger) *output { return &output{log: log} }
+func newOutput(log *slog.Logger) *output { return &output{log: log, most: passedLines} }
+
+// allow changes how many lines a second are passed on.
+func (o *output) allow(most int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.most = most
+}
 
 // Write implements io.Writer.
 func (o *output) Write(p []byte) (int, error) {
@@ -94,7 +104,7 @@ func (o *output) add(text string) {
 		}
 		o.second, o.passed, o.dropped = l.At, 0, 0
 	}
-	if o.passed++; o.passed > passedLines {
+	if o.passed++; o.passed > o.most {
 		o.dropped++
 		return
 	}

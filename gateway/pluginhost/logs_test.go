@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rouse-run/rouse/gateway/obs"
 )
@@ -30,6 +31,25 @@ func TestWhatPluginsPrintIsScrubbed(t *testing.T) {
 	for _, l := range o.lines()[1:] {
 		if strings.Contains(l.Text, "hunter2") {
 			t.Error(l.Text)
+		}
+	}
+}
+
+// What floods the log is cut, and what is meant to be whole is not.
+func TestHowMuchOfTheOutputIsPassedOn(t *testing.T) {
+	t.Parallel()
+	for most, want := range map[int]int{passedLines: passedLines, ownLines: 200} {
+		var log bytes.Buffer
+		o := newOutput(obs.NewLogger(&log, slog.LevelInfo, "json"))
+		o.allow(most)
+		o.second = time.Now().Add(time.Hour) // no second ends meanwhile
+		for range 200 {
+			if _, err := o.Write([]byte(`{"@level":"info","@message":"decision"}` + "\n")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := strings.Count(log.String(), `"decision"`); n != want || len(o.lines()) != 200 {
+			t.Errorf("%d lines of %d are passed on, %d kept", n, want, len(o.lines()))
 		}
 	}
 }

@@ -92,6 +92,11 @@ func (s *slot) take(ctx context.Context) (*child, *instance, error) {
 // launch makes a child for a spec and runs it until ctx ends.
 func (s *slot) launch(ctx context.Context, spec Spec) *child {
 	c := newChild(s.name, s.kind, spec, s.deps, s.out)
+	if spec.Builtin != "" && s.kind == wire.AuthHook {
+		s.out.allow(ownLines)
+	} else {
+		s.out.allow(passedLines)
+	}
 	ctx, c.cancel = context.WithCancel(ctx)
 	var img *image
 	c.begin = func(ctx context.Context) (*instance, error) {
