@@ -76,7 +76,7 @@ func must(t *testing.T, status int, client *http.Client, method, url, body strin
 func bearer(token string) []string { return []string{"Authorization", "Bearer " + token} }
 
 // tokenFile makes a file of one token each.
-func tokenFile(t *testing.T, who ...string) (file string, tokens map[string]string) {
+func tokenFile(t testing.TB, who ...string) (file string, tokens map[string]string) {
 	t.Helper()
 	file, tokens = filepath.Join(t.TempDir(), "tokens.json"), map[string]string{}
 	for _, p := range who {
