@@ -1,8 +1,12 @@
 package ui
 
 import (
+	"bytes"
+	"compress/gzip"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"regexp"
 	"strings"
 	"testing"
@@ -50,21 +54,64 @@ func TestABrowserIsSentToThePage(t *testing.T) {
 	}
 }
 
-// The page works offline: whatever it names is its own or the gateway's.
+// The page works offline: whatever its document and style name is its own, and nothing is written into the document
+// that its policy would refuse. Its script is held to the same by the policy, and by the browser tests.
 func TestThePageLoadsNothingFromElsewhere(t *testing.T) {
 	t.Parallel()
-	entries, err := page.ReadDir("page")
-	if err != nil || len(entries) != 3 {
-		t.Fatal(err, entries)
+	own := regexp.MustCompile(`^(?:\./|#|data:)?[a-z./-]*$`)
+	for _, name := range []string{"index.html", "index.css"} {
+		body := string(files()[name].plain)
+		for _, m := range regexp.MustCompile(`(?:src|href)="([^"]*)"|url\(([^)]*)\)`).FindAllStringSubmatch(body, -1) {
+			if at := m[1] + m[2]; !own.MatchString(at) || strings.HasPrefix(at, "//") {
+				t.Errorf("%s names %q", name, at)
+			}
+		}
+		if m := regexp.MustCompile(`(?i)<script>|<style|style=|\son[a-z]+=|@import`).FindString(body); m != "" {
+			t.Errorf("%s holds %q", name, m)
+		}
 	}
-	foreign := regexp.MustCompile(`(?i)(https?:)?//[a-z0-9.-]+\.[a-z]{2,}|<script>|style=|onclick=`)
-	for _, e := range entries {
-		body, err := page.ReadFile("page/" + e.Name())
-		if err != nil {
-			t.Fatal(err)
+}
+
+func TestThePageIsSmall(t *testing.T) {
+	t.Parallel()
+	total := 0
+	for name, f := range files() {
+		if types[path.Ext(name)] == "" {
+			t.Errorf("%s has no type", name)
 		}
-		if m := foreign.Find(body); m != nil {
-			t.Errorf("%s holds %q", e.Name(), m)
+		total += len(f.packed)
+	}
+	if total > 120<<10 || total < 10<<10 {
+		t.Errorf("the page is %d bytes, packed", total)
+	}
+}
+
+func TestAFileIsSentPackedAndOnce(t *testing.T) {
+	t.Parallel()
+	ask := func(header ...string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest("GET", "http://x/_electric/ui/app.js", nil)
+		for i := 0; i+1 < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
 		}
+		w := httptest.NewRecorder()
+		Handler(http.NotFoundHandler()).ServeHTTP(w, r)
+		return w
+	}
+	plain, packed := ask(), ask("Accept-Encoding", "br, gzip")
+	if plain.Header().Get("Content-Encoding") != "" || packed.Header().Get("Content-Encoding") != "gzip" {
+		t.Fatal(plain.Header(), packed.Header())
+	}
+	zip, err := gzip.NewReader(packed.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(zip); err != nil || !bytes.Equal(body, plain.Body.Bytes()) {
+		t.Error("the packed file is another", err)
+	}
+	if w := ask("Accept-Encoding", "gzip", "If-None-Match", packed.Header().Get("ETag")); w.Code != 304 || w.Body.Len() > 0 {
+		t.Error(w.Code, w.Body.Len())
+	}
+	if w := ask("If-None-Match", `"another"`); w.Code != 200 {
+		t.Error(w.Code)
 	}
 }

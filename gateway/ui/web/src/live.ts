@@ -1,0 +1,149 @@
+// Live copies of tables, by the ecosystem's client. What arrives is applied to a
+// map at once and shown at most ten times a second, so that a storm of changes
+// costs one drawing for many.
+//
+// A browser opens six connections to a gateway without TLS. Entities and their
+// dispatch state hold one each; what changes seldom is asked for instead.
+import { isChangeMessage, isControlMessage, ShapeStream, type Message, type Offset } from "@electric-sql/client"
+import { signal } from "@preact/signals"
+import { address, identity, Problem, refused, textOf, watchedFetch } from "./api"
+
+const drawEvery = 100
+const askEvery = 2000
+
+/** How a table is doing. */
+export type State = "loading" | "live" | "broken"
+
+type Row = Record<string, unknown>
+
+export class Table<R> {
+  readonly rows = new Map<string, R>()
+  /** Rises when rows have changed; read it to be told. */
+  readonly version = signal(0)
+  readonly state = signal<State>("loading")
+  readonly error = signal("")
+  private drawing = 0
+  private stop = new AbortController()
+  private seen = new Set<number>()
+  private waiters: { txid: number; done: () => void }[] = []
+
+  /** key names the columns that say which row it is. */
+  constructor(private table: string, private columns: string[], private key: (row: R) => string, private options: { live: boolean; where?: string }) {}
+
+  /** Starts anew: as somebody else, or after a failure. */
+  start() {
+    this.end()
+    this.stop = new AbortController()
+    this.rows.clear()
+    this.keys.clear()
+    this.state.value = "loading"
+    void (this.options.live ? this.follow() : this.poll())
+  }
+
+  end() {
+    this.stop.abort()
+  }
+
+  /** Waits until a transaction's change has been seen; false when it was not in time. */
+  async until(txid: number | undefined, timeout = 10_000): Promise<boolean> {
+    if (txid === undefined || this.seen.has(txid)) return true
+    return new Promise((resolve) => {
+      const waiter = { txid, done: () => resolve(true) }
+      this.waiters.push(waiter)
+      setTimeout(() => {
+        this.waiters = this.waiters.filter((w) => w !== waiter)
+        resolve(false)
+      }, timeout)
+    })
+  }
+
+  private stream(signal: AbortSignal, subscribe: boolean, offset?: Offset, handle?: string) {
+    const { where } = this.options
+    return new ShapeStream({
+      url: address("/_electric/electric/v1/shape"),
+      headers: identity(),
+      params: { table: this.table, columns: this.columns, ...(where && { where }) },
+      fetchClient: watchedFetch,
+      signal, subscribe, offset, handle,
+      warnOnHttp: false,
+      onError: (e) => this.broke(e, signal),
+    })
+  }
+
+  private async follow() {
+    const { signal } = this.stop
+    this.stream(signal, true).subscribe((messages) => { if (!signal.aborted) this.apply(messages) }, (e) => this.broke(e, signal))
+  }
+
+  private async poll() {
+    const { signal } = this.stop
+    let offset: Offset | undefined, handle: string | undefined
+    while (!signal.aborted) {
+      if (document.visibilityState === "visible") {
+        const stream = this.stream(signal, false, offset, handle)
+        const ok = await new Promise<boolean>((resolve) => {
+          stream.subscribe((messages) => {
+            if (signal.aborted) return resolve(false)
+            this.apply(messages)
+            if (messages.some((m) => isControlMessage(m) && m.headers.control === "up-to-date")) resolve(true)
+          }, (e) => { this.broke(e, signal); resolve(false) })
+          signal.addEventListener("abort", () => resolve(false))
+        })
+        if (ok) [offset, handle] = [stream.lastOffset, stream.shapeHandle]
+        stream.unsubscribeAll()
+      }
+      await new Promise((resolve) => setTimeout(resolve, askEvery))
+    }
+  }
+
+  private broke(e: unknown, signal: AbortSignal) {
+    if (signal.aborted) return
+    this.state.value = "broken"
+    this.error.value = textOf(e)
+    const status = (e as { status?: number }).status ?? (e instanceof Problem ? e.status : 0)
+    // Without credentials there is nothing to try again until somebody signs in.
+    if (status === 401 && !refused.value) refused.value = "Sign in to see this gateway."
+    if (status !== 401 && this.options.live) setTimeout(() => !signal.aborted && this.start(), 3000)
+  }
+
+  /** Where the shape's keys lead: an update carries only what changed. */
+  private keys = new Map<string, string>()
+
+  private apply(messages: Message<Row>[]) {
+    let changed = false
+    for (const m of messages) {
+      if (isChangeMessage(m)) {
+        changed = true
+        if (m.headers.operation === "delete") {
+          this.rows.delete(this.keys.get(m.key) ?? "")
+          this.keys.delete(m.key)
+        } else {
+          const id = this.keys.get(m.key)
+          const row = { ...(id !== undefined ? this.rows.get(id) : undefined), ...m.value } as R
+          const now = id ?? this.key(row)
+          this.keys.set(m.key, now)
+          this.rows.set(now, row)
+        }
+        for (const t of (m.headers.txids as number[] | undefined) ?? []) this.saw(t)
+      } else if (m.headers.control === "must-refetch") {
+        changed = true
+        this.rows.clear()
+        this.keys.clear()
+        this.state.value = "loading"
+      } else if (m.headers.control === "up-to-date" && this.state.value !== "live") {
+        this.state.value = "live"
+        this.error.value = ""
+        changed = true
+      }
+    }
+    if (changed && !this.drawing) this.drawing = window.setTimeout(() => { this.drawing = 0; this.version.value++ }, drawEvery)
+  }
+
+  private saw(txid: number) {
+    if (this.seen.size > 5000) this.seen.clear()
+    this.seen.add(txid)
+    if (!this.waiters.length) return
+    for (const w of this.waiters) if (w.txid === txid) w.done()
+    this.waiters = this.waiters.filter((w) => w.txid !== txid)
+  }
+}

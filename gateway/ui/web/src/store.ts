@@ -1,0 +1,115 @@
+// What the page knows: the live tables, and what is derived from them.
+import { computed, effect, signal } from "@preact/signals"
+import { credentials, entityPath, get, refused, serverNow } from "./api"
+import { display, online, type Display } from "./display"
+import { Table } from "./live"
+import type { DiagnosticsRow, DispatchRow, EntityRow, FailedWakeRow, RunnerRow } from "./rows"
+
+export const entities = new Table<EntityRow>("entities",
+  ["url", "type", "status", "dispatch_policy", "tags", "parent", "created_by", "created_at", "updated_at"], (r) => r.url, { live: true })
+export const dispatch = new Table<DispatchRow>("entity_dispatch_state",
+  ["entity_url", "pending_reason", "pending_since", "outstanding_wake_id", "outstanding_wake_target", "outstanding_wake_created_at", "active_consumer_id",
+    "active_runner_id", "active_epoch", "active_claimed_at", "active_lease_expires_at", "last_released_at", "last_error", "updated_at"], (r) => r.entity_url, { live: true })
+export const runners = new Table<RunnerRow>("runners",
+  ["id", "owner_principal", "label", "kind", "admin_status", "wake_stream", "created_at", "updated_at"], (r) => r.id, { live: false })
+export const diagnostics = new Table<DiagnosticsRow>("runner_runtime_diagnostics",
+  ["runner_id", "wake_stream_offset", "last_seen_at", "liveness_lease_expires_at", "diagnostics"], (r) => r.runner_id, { live: false })
+export const failedWakes = new Table<FailedWakeRow>("wake_notifications", ["wake_id", "entity_url"], (r) => r.wake_id,
+  { live: false, where: "delivery_status = 'failed' AND resolved_at IS NULL" })
+
+const all = [entities, dispatch, runners, diagnostics, failedWakes]
+
+/** Whether everything is being kept up to date, and what is wrong if not. */
+export const connection = computed(() => {
+  const broken = all.find((t) => t.state.value === "broken")
+  if (broken) return { state: "broken" as const, text: broken.error.value }
+  return all.some((t) => t.state.value === "loading") ? { state: "loading" as const, text: "" } : { state: "live" as const, text: "" }
+})
+
+/** The time by the gateway's clock; moves every second while the page is seen. */
+export const now = signal(serverNow())
+
+/** Starts following, anew whenever somebody else signs in. */
+export function begin() {
+  setInterval(() => { if (document.visibilityState === "visible") now.value = serverNow() }, 1000)
+  effect(() => {
+    void credentials.value
+    asked.clear()
+    for (const t of all) t.start()
+  })
+  effect(() => { if (refused.value) for (const t of all) t.end() })
+}
+
+export interface Shown extends Display {
+  entity: EntityRow
+  dispatch?: DispatchRow
+}
+
+/** Words that only the gateway knows, as it gave them. */
+const asked = new Map<string, { at: string; code: string; display: string }>()
+const answers = signal(0)
+let asking = 0
+
+function ask(s: Shown) {
+  // Something that no row tells may have changed as well.
+  const at = `${s.entity.updated_at} ${s.dispatch?.updated_at} ${Math.floor(Date.now() / 10_000)}`
+  const known = asked.get(s.entity.url)
+  if (known?.at === at || asking > 3) return
+  asked.set(s.entity.url, { at, code: known?.code ?? s.code, display: known?.display ?? s.display })
+  asking++
+  get<{ code: string; display: string }>(`${entityPath(s.entity.url)}/display`)
+    .then((d) => { asked.set(s.entity.url, { at, code: d.code, display: d.display }); answers.value++ }, () => asked.delete(s.entity.url))
+    .finally(() => asking--)
+}
+
+/** What is said of one entity now. visible asks the gateway where the page cannot know. */
+export function show(e: EntityRow, at: number, visible = false): Shown {
+  const d = dispatch.rows.get(e.url)
+  const s: Shown = {
+    ...display({ entity: e, dispatch: d, runner: (id) => runners.rows.get(id), diagnostics: (id) => diagnostics.rows.get(id), failed: (id) => failedWakes.rows.has(id), now: at }),
+    entity: e, dispatch: d,
+  }
+  if (!s.ask) return s
+  if (visible) ask(s)
+  const known = asked.get(e.url)
+  return known ? { ...s, code: known.code, display: known.display } : s
+}
+
+/** All entities as they are shown; computed at most once for each change. */
+export const shown = computed(() => {
+  for (const t of all) void t.version.value
+  void answers.value
+  void slow.value
+  const at = serverNow()
+  const list: Shown[] = []
+  for (const e of entities.rows.values()) list.push(show(e, at))
+  return list
+})
+
+/** Liveness ends by the clock, with no row that changes. */
+const slow = computed(() => Math.floor(now.value / 2000))
+
+export interface RunnerShown {
+  runner: RunnerRow
+  diagnostics?: DiagnosticsRow
+  online: boolean
+  /** Entities that it holds, and whose open wake waits for it. */
+  holds: string[]
+  waits: string[]
+}
+
+export const runnersShown = computed(() => {
+  for (const t of all) void t.version.value
+  void slow.value
+  const at = serverNow()
+  const by = new Map<string, RunnerShown>()
+  for (const r of runners.rows.values()) {
+    const g = diagnostics.rows.get(r.id)
+    by.set(r.id, { runner: r, diagnostics: g, online: online(r, g, at), holds: [], waits: [] })
+  }
+  for (const d of dispatch.rows.values()) {
+    if (d.active_runner_id) by.get(d.active_runner_id)?.holds.push(d.entity_url)
+    else if (d.outstanding_wake_id && d.outstanding_wake_target?.runnerId) by.get(d.outstanding_wake_target.runnerId)?.waits.push(d.entity_url)
+  }
+  return [...by.values()].sort((a, b) => Number(b.online) - Number(a.online) || b.holds.length - a.holds.length || a.runner.label.localeCompare(b.runner.label))
+})

@@ -1,0 +1,30 @@
+// Signing in: the token that the gateway's auth hooks take.
+import { credentials, refused, signIn } from "../api"
+
+export function SignIn() {
+  const { token, principal } = credentials.value
+  const submit = (e: SubmitEvent) => {
+    e.preventDefault()
+    const data = new FormData(e.target as HTMLFormElement)
+    signIn({ token: String(data.get("token") ?? "").trim(), principal: String(data.get("principal") ?? "").trim() })
+  }
+  return (
+    <main class="signin" id="main">
+      <form onSubmit={submit} aria-label="Sign in">
+        <img src="icon.svg" width="56" height="56" alt="" />
+        <h1>Rouse</h1>
+        {refused.value.trim() && <p class="error" role="alert">{refused.value}</p>}
+        <label>Token<input name="token" type="password" autocomplete="off" value={token} placeholder="rouse_…, or your identity provider's" autofocus /></label>
+        <details open={!!principal}>
+          <summary>Act as (a gateway in development)</summary>
+          <label>Principal<input name="principal" value={principal} placeholder="user:kyle" autocomplete="off" /></label>
+        </details>
+        <div class="actions">
+          {refused.value === " " && <button type="button" class="quiet" onClick={() => { refused.value = ""; credentials.value = { ...credentials.value } }}>Back</button>}
+          <button class="primary">Sign in</button>
+        </div>
+        <p class="hint">The token stays in this tab and goes to this gateway only.</p>
+      </form>
+    </main>
+  )
+}

@@ -1,0 +1,18 @@
+import { defineConfig } from "vite"
+
+// Names without hashes: the gateway serves each file with an ETag, and what is
+// committed stays comparable.
+export default defineConfig({
+  base: "./",
+  build: {
+    outDir: "../page",
+    emptyOutDir: true,
+    target: "es2022",
+    modulePreload: { polyfill: false },
+    assetsInlineLimit: 0,
+    rollupOptions: {
+      output: { entryFileNames: "app.js", chunkFileNames: "[name].js", assetFileNames: "[name][extname]" },
+    },
+  },
+  server: { proxy: { "/_electric": "http://localhost:4437" } },
+})
