@@ -49,6 +49,7 @@ alter table rouse.consumers
     add column target_index  smallint not null default 0,
     add column attempts      integer not null default 0,
     add column routed        boolean not null default false,
+    add column look_at       timestamptz,
     add column parked_at     timestamptz,
     add column parked_reason text,
     add column release_by    timestamptz,
@@ -60,7 +61,7 @@ comment on column rouse.consumers.attempts is 'Wakes minted since progress: sinc
 comment on column rouse.consumers.routed is 'The current wake''s policy has more to it than one target: claim_reap judges when it moves on or is given up.';
 comment on column rouse.consumers.parked_at is 'Given up since; a person redrives it. Paused as long.';
 comment on column rouse.consumers.release_by is 'The holder was asked to hand over: no lease goes beyond this.';
-comment on column rouse.consumers.told_at is 'When the current wake was last told; null when its runner or pool was full: it is told once there is room.';
+comment on column rouse.consumers.look_at is 'The runner or pool was full when the current wake was asked for: when claim_reap looks next whether there is room, and tells the wake again.';
 
 alter table rouse.consumer_claims add column pool_id text collate "C";
 create index consumer_claims_pool_id_active_idx on rouse.consumer_claims (pool_id) where status = 'active' and pool_id is not null;

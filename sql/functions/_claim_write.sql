@@ -2,7 +2,8 @@
 -- locked, one statement a kind of effect:
 -- grants, heartbeats, cursors, acks, ends, and wakes where work is left. An
 -- entity that was asked to stop while it ran stops when its claim ends. Returns
--- the wakes it has minted, for the caller to publish, or null.
+-- the wakes it has minted and those that now have room, for the caller to
+-- publish, or null.
 -- An entity's stream that is locked by somebody else keeps its pending flag,
 -- which is only the scan's hint: nothing is waited for.
 create or replace function rouse._claim_write(p_verdicts rouse.claim_verdict[], p_now timestamptz) returns uuid[]
@@ -14,16 +15,20 @@ declare
     v_close   bigint[];
     v_ids     bigint[];
     v_reasons text[];
+    v_freed   jsonb;
+    v_wakes   uuid[];
 begin
     if 'grant' = any (v_effects) then
         with taken as (
             update consumers c
                set state = 'claimed', holder = v.holder, claim_id = v.claim_id, claimed_at = p_now,
-                   lease_expires_at = p_now + c.lease_ttl_ms * interval '1 ms',
+                   lease_expires_at = p_now + c.lease_ttl_ms * interval '1 ms', release_by = null, look_at = null,
+                   -- Of a pool's wake only the grant says whose it is.
+                   runner_id = coalesce(v.runner, c.runner_id),
                    due_at = least(c.due_at, p_now + c.lease_ttl_ms * interval '1 ms')
               from unnest(p_verdicts) v
              where v.effect = 'grant' and c.id = any (array[v.id])
-            returning c.service_id, c.name, c.entity_url, c.epoch, c.wake_id, c.runner_id, c.holder, c.claim_id, c.lease_expires_at
+            returning c.service_id, c.name, c.entity_url, c.epoch, c.wake_id, c.runner_id, c.pool_id, c.holder, c.claim_id, c.lease_expires_at
         ), told as (
             update wake_notifications n
                set claim_status = 'claimed', claimed_at = p_now, next_attempt_at = null,
@@ -45,16 +50,24 @@ begin
              where e.url = any (array[t.entity_url]) and e.service_id = t.service_id and e.status in ('spawning', 'idle')
         )
         insert into consumer_claims (service_id, consumer_id, epoch, wake_id, entity_url, stream_path, runner_id, holder, claim_id,
-                status, claimed_at, last_heartbeat_at, lease_expires_at, updated_at)
+                status, claimed_at, last_heartbeat_at, lease_expires_at, updated_at, pool_id)
         select t.service_id, t.name, t.epoch, t.wake_id, t.entity_url, t.stream_path, t.runner_id, t.holder, t.claim_id,
-               'active', p_now, p_now, t.lease_expires_at, p_now
+               'active', p_now, p_now, t.lease_expires_at, p_now, t.pool_id
           from told t;
+    end if;
+
+    if 'full' = any (v_effects) then
+        -- What was refused for want of room may have seen a count that is old by now: claim_reap looks again.
+        update consumers c
+           set look_at = p_now + interval '1 s', due_at = least(c.due_at, p_now + interval '1 s')
+          from unnest(p_verdicts) v
+         where v.effect = 'full' and c.id = any (array[v.id]) and c.state = 'waking' and (c.look_at is null or c.look_at > p_now + interval '1 s');
     end if;
 
     if 'beat' = any (v_effects) then
         with beaten as (
-            -- A lease never shrinks, also when the database's clock has stepped back.
-            update consumers c set lease_expires_at = greatest(c.lease_expires_at, p_now + c.lease_ttl_ms * interval '1 ms')
+            -- A lease never shrinks, also when the database's clock has stepped back, nor goes beyond a handover's deadline.
+            update consumers c set lease_expires_at = greatest(c.lease_expires_at, least(p_now + c.lease_ttl_ms * interval '1 ms', c.release_by))
               from unnest(p_verdicts) v
              where v.effect = 'beat' and c.id = any (array[v.id])
             returning c.service_id, c.name, c.entity_url, c.epoch, c.lease_expires_at
@@ -101,12 +114,25 @@ begin
 
     if 'end' = any (v_effects) then
         with ending as materialized (
-            select c.id, c.service_id, c.name, c.entity_url, c.epoch, c.wake_id, v.status, v.error, v.acked, v.pending, v.next_wake, v.entity_status
+            select c.id, c.service_id, c.name, c.entity_url, c.epoch, c.wake_id, c.runner_id, c.pool_id, v.status, v.error, v.acked, v.pending, v.next_wake, v.entity_status,
+                   -- Progress: it ended well, or its cursor is not where the wake found it.
+                   case when v.status = 'released' or not v.pending or c.entity_url is null then true
+                        else coalesce((select max(_offset(cs.acked)) from consumer_streams cs where cs.consumer_id = c.id)
+                                      > (select n.notification_public #>> '{streams,0,ackedOffset}' from wake_notifications n where n.wake_id = c.wake_id), false)
+                        end as progress,
+                   q.tight or w.tight as tight
               from unnest(p_verdicts) v join consumers c on c.id = any (array[v.id])
+              left join lateral (select true as tight from runners q
+                                  where q.id = any (array[c.runner_id]) and q.service_id = c.service_id and q.capacity is not null limit 1) q on true
+              left join lateral (select true as tight from worker_pools w
+                                  where w.id = any (array[c.pool_id]) and w.service_id = c.service_id
+                                    and (w.max_total_claims is not null or w.max_concurrent_claims_per_runner is not null) limit 1) w on true
              where v.effect = 'end'
         ), idle as (
             update consumers c
-               set state = 'idle', wake_id = null, holder = null, runner_id = null, claim_id = null, claimed_at = null, lease_expires_at = null
+               set state = 'idle', wake_id = null, holder = null, runner_id = null, claim_id = null, claimed_at = null, lease_expires_at = null,
+                   pool_id = null, release_by = null,
+                   attempts = case when x.progress then 0 else c.attempts end, target_index = case when x.progress then 0 else c.target_index end
               from ending x
              where c.id = any (array[x.id])
         ), resolved as (
@@ -140,7 +166,13 @@ begin
               from ending x
              where k.consumer_id = any (array[x.name]) and k.epoch = x.epoch and k.service_id = x.service_id
         )
-        select array_agg(x.id) filter (where x.next_wake is not null and x.entity_status = 'stopped') into v_close from ending x;
+        select array_agg(x.id) filter (where x.next_wake is not null and x.entity_status = 'stopped'),
+               jsonb_agg(jsonb_build_object('service', x.service_id, 'runner', x.runner_id, 'pool', x.pool_id)) filter (where x.tight)
+          into v_close, v_freed
+          from ending x;
+        if v_freed is not null then
+            v_wakes := _room_tell(v_freed, p_now);
+        end if;
         if v_close is not null then
             perform _entity_close(c, p_now) from consumers c where c.id = any (v_close);
         end if;
@@ -151,10 +183,10 @@ begin
           into v_ids, v_reasons
           from unnest(p_verdicts) v where v.effect = 'mint' or v.effect = 'end' and v.next_wake;
         if v_ids is not null then
-            return (select array_agg(w.wake_id) from _wake_mint(v_ids, v_reasons, p_now) w);
+            v_wakes := v_wakes || (select array_agg(w.wake_id) from _wake_mint(v_ids, v_reasons, p_now) w);
         end if;
     end if;
-    return null;
+    return v_wakes;
 end
 $$;
 comment on function rouse._claim_write(rouse.claim_verdict[], timestamptz) is 'Carries out verdicts on locked consumers at a chosen time.';

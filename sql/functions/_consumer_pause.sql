@@ -1,6 +1,7 @@
 -- _consumer_pause: a paused consumer is not woken and grants nothing; work it
 -- gets meanwhile stays pending. Pausing supersedes an outstanding wake; a live
--- claim runs to its end. Resuming mints a wake if work is pending. Takes the
+-- claim runs to its end. Resuming mints a wake if work is pending; what is
+-- parked stays paused until somebody redrives it. Takes the
 -- consumer's row lock; the clock in p_now must have been read after it.
 create or replace function rouse._consumer_pause(p_consumer_id bigint, p_paused boolean, p_now timestamptz) returns void
 language plpgsql
@@ -16,7 +17,7 @@ declare
     v_wakes uuid[];
 begin
     select * into v_c from consumers c where c.id = p_consumer_id for update;
-    if not found or v_c.state = 'stopped' or v_c.paused = p_paused then
+    if not found or v_c.state = 'stopped' or v_c.paused = p_paused or v_c.parked_at is not null then
         return;
     end if;
     if p_paused and v_c.state = 'waking' then

@@ -1,5 +1,6 @@
 -- _runner_tell: tells a runner again of the wakes that wait for it, the oldest
--- thousand: same wakes, same epochs. Returns how many. For a runner that has
+-- thousand, and of those that wait for its pools, the oldest that it could take:
+-- same wakes, same epochs. Returns how many. For a runner that has
 -- come back online or was enabled. Consumers come before wake streams, as
 -- everywhere; one that somebody else has locked is being claimed, or is told by
 -- claim_reap.
@@ -9,6 +10,8 @@ set search_path = rouse, pg_temp
 as $$
 declare
     v_wakes uuid[];
+    v_told  integer := 0;
+    r       record;
 begin
     select array_agg(n.wake_id order by n.created_at) into v_wakes
       from (select w.wake_id, w.created_at from wake_notifications w
@@ -16,11 +19,19 @@ begin
              where w.service_id = p_service_id and w.target_runner_id = p_runner_id
                and w.resolved_at is null and w.claim_status = 'unclaimed' and c.state = 'waking'
              order by w.created_at limit 1000 for update of c skip locked) n;
-    if v_wakes is null then
-        return 0;
+    for r in
+        select m.pool_id, coalesce(w.max_concurrent_claims_per_runner, q.capacity, 64) as room
+          from worker_pool_members m
+          join worker_pools w on w.id = any (array[m.pool_id]) and w.service_id = m.service_id and w.admin_status = 'enabled'
+          join runners q on q.id = any (array[m.runner_id]) and q.service_id = m.service_id
+         where m.runner_id = p_runner_id and m.service_id = p_service_id and m.status = 'active'
+    loop
+        v_told := v_told + _pool_tell(p_service_id, r.pool_id, r.room, p_now);
+    end loop;
+    if v_wakes is not null then
+        perform _wake_publish(v_wakes, p_now);
     end if;
-    perform _wake_publish(v_wakes, p_now);
-    return cardinality(v_wakes);
+    return v_told + coalesce(cardinality(v_wakes), 0);
 end
 $$;
 comment on function rouse._runner_tell(integer, text, timestamptz) is 'Tells a runner again of the wakes that wait for it.';

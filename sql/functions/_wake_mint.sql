@@ -6,11 +6,14 @@
 --
 -- notification_public is the one payload every transport carries (RFC "Wake
 -- notification shape"), without its tokens and its callback, which the gateway
--- adds when it serves it. Each stream's offset is the end of the newest message
+-- adds when it serves it. attempt counts the wakes since progress, targetIndex
+-- says which target of the policy it is for: of several the first that would
+-- take it, from the consumer's target_index on (_target_choose). Each stream's offset is the end of the newest message
 -- that asks for work, which is the tail unless a holder wrote behind it and went
 -- without acking: runtimes look for their trigger from that offset on.
 -- ackedOffset is where unread work begins. Subscriptions among the consumers
--- are _wake_mint_subscriptions' part; entities alone cost nothing more.
+-- are _wake_mint_subscriptions' part; entities alone cost nothing more. An
+-- entity whose policy gives up after as many wakes as were made is parked instead.
 create or replace function rouse._wake_mint(p_consumers bigint[], p_reasons text[], p_now timestamptz)
 returns table (consumer_id bigint, wake_id uuid)
 language plpgsql
@@ -19,15 +22,18 @@ as $$
 #variable_conflict use_column
 declare
     v_made integer;
+    v_told integer;
 begin
     return query
     with made as materialized (
         select c.id, c.service_id, c.name, c.epoch + 1 as epoch, c.entity_url, c.wake_ttl_ms * interval '1 ms' as ttl, m.reason, t.target, t.type,
-               m.wake_id, r.id as runner_id, r.wake_stream, u.streams,
+               t.index, t.routed, c.attempts + 1 as attempt, m.wake_id, r.id as runner_id, w.id as pool_id,
+               coalesce(r.wake_stream, w.wake_stream) as wake_stream, u.streams,
+               case when t.routed then _route_due(c.service_id, c.entity_url, e.dispatch_policy, t.index, c.attempts + 1, p_now) end as due_at,
                jsonb_build_object(
                    'consumerId', c.name, 'epoch', c.epoch + 1, 'wakeId', m.wake_id,
                    'streamPath', '/' || u.path, 'streams', coalesce(u.streams, '[]'), 'triggeredBy', jsonb_build_array('/' || u.path),
-                   'triggerEvent', m.reason,
+                   'triggerEvent', m.reason, 'attempt', c.attempts + 1, 'targetIndex', t.index,
                    'entity', jsonb_build_object(
                        'type', e.type, 'status', e.status, 'url', e.url,
                        'streams', jsonb_build_object('main', e.url || '/main', 'error', e.url || '/error'),
@@ -36,22 +42,31 @@ begin
           from (select u.id, u.reason, gen_random_uuid() as wake_id from unnest(p_consumers, p_reasons) u (id, reason)) m
           join consumers c on c.id = any (array[m.id])
           join entities e on e.url = any (array[c.entity_url]) and e.service_id = c.service_id
-          -- One target today; an ordered list chooses here.
-         cross join lateral (select d.target, d.target ->> 'type' as type from (select e.dispatch_policy -> 'targets' -> 0 as target) d) t
+          -- One target and nothing else costs no look at it.
+         cross join lateral (
+               select x.target, x.target ->> 'type' as type, x.index, x.routed
+                 from (select e.dispatch_policy -> 'targets' -> i.index as target, i.index, i.routed
+                         from (select case when p.routed then _target_choose(c.service_id, e.dispatch_policy, c.target_index, p_now) else 0 end as index, p.routed
+                                 from (select coalesce(e.dispatch_policy -> 'targets' -> 1 is not null or e.dispatch_policy ? 'giveUp'
+                                                       or e.dispatch_policy -> 'targets' -> 0 ? 'when', false) as routed) p offset 0) i offset 0) x) t
           left join lateral (select r.id, r.wake_stream from runners r
                               where t.type = 'runner' and r.service_id = c.service_id and r.id = t.target ->> 'runnerId' limit 1) r on true
+          left join lateral (select w.id, w.wake_stream from worker_pools w
+                              where t.type = 'worker-pool' and w.id = t.target ->> 'workerPoolId' and w.service_id = c.service_id limit 1) w on true
          cross join lateral (
                select min(s.path) as path, jsonb_agg(jsonb_build_object('path', '/' || s.path, 'offset', _offset(case when s.actionable > cs.acked then s.actionable else s.tail end),
                                                                         'ackedOffset', _offset(cs.acked)) order by s.path) as streams
                  from consumer_streams cs join streams s on s.id = any (array[cs.stream_id])
                 where cs.consumer_id = c.id and s.path is not null) u
-         where t.type <> 'runner' or r.id is not null
+         where (t.type not in ('runner', 'worker-pool') or r.id is not null or w.id is not null)
+           and not coalesce(c.attempts >= (e.dispatch_policy #>> '{giveUp,attempts}')::integer, false)
     ), waking as (
         update consumers c
-           set state = 'waking', epoch = m.epoch, wake_id = m.wake_id, runner_id = m.runner_id,
+           set state = 'waking', epoch = m.epoch, wake_id = m.wake_id, runner_id = m.runner_id, pool_id = m.pool_id,
+               target_index = m.index, attempts = m.attempt, routed = m.routed, look_at = null,
                holder = null, claim_id = null, claimed_at = null, lease_expires_at = null, told_at = p_now,
                -- A push transport's schedule lives in wake_notifications.next_attempt_at.
-               due_at = least(c.due_at, case when m.runner_id is null then 'infinity' else p_now + m.ttl end)
+               due_at = least(c.due_at, m.due_at, case when m.runner_id is null and m.pool_id is null then 'infinity' else p_now + m.ttl end)
           from made m
          where c.id = any (array[m.id])
     ), shown as (
@@ -66,15 +81,21 @@ begin
          where d.entity_url = any (array[m.entity_url]) and d.service_id = m.service_id
     ), queued as (
         insert into wake_notifications (service_id, wake_id, consumer_id, epoch, entity_url, target_type, target_runner_id,
-                target_webhook_url, target, runner_wake_stream, notification_public, next_attempt_at, created_at)
+                target_webhook_url, target, runner_wake_stream, notification_public, next_attempt_at, created_at,
+                target_pool_id, target_index, attempt)
         select m.service_id, m.wake_id, m.name, m.epoch, m.entity_url, m.type, m.runner_id,
-               m.target ->> 'url', m.target, m.wake_stream, m.notification, case when m.runner_id is null then p_now end, p_now
+               m.target ->> 'url', m.target, m.wake_stream, m.notification, case when m.runner_id is null and m.pool_id is null then p_now end, p_now,
+               m.pool_id, m.index, m.attempt
           from made m
     )
     select m.id, m.wake_id from made m;
     get diagnostics v_made = row_count;
     if v_made < cardinality(p_consumers) then
         return query select s.consumer_id, s.wake_id from _wake_mint_subscriptions(p_consumers, p_reasons, p_now) s;
+        get diagnostics v_told = row_count;
+        if v_made + v_told < cardinality(p_consumers) then
+            perform _wake_unminted(p_consumers, p_now);
+        end if;
     end if;
 end
 $$;

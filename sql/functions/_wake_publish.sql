@@ -1,5 +1,5 @@
 -- _wake_publish: hands wakes to their transports inside the transaction that
--- minted them. A runner's wake becomes an entry of its wake stream (RFC
+-- minted them. A runner's or pool's wake becomes an entry of its wake stream (RFC
 -- "Wake streams"), a push wake becomes due. Wake streams are locked last, in
 -- id order, so that no two callers wait for each other. The entry carries no
 -- secret: the gateway fills in claimToken and callback when its owner reads it.
@@ -28,9 +28,9 @@ begin
                b.tail + sum(octet_length(b.payload)) over (partition by b.stream_id order by b.ord)::bigint as position
           from (select n.wake_id, n.next_attempt_at is not null as push, s.id as stream_id, s.tail, w.ord,
                        case when s.id is not null then convert_to((
-                            case when n.target_runner_id is null then '{}' else n.notification_public end || jsonb_build_object(
+                            case when n.target_runner_id is null and n.target_pool_id is null then '{}' else n.notification_public end || jsonb_build_object(
                             'type', 'wake',
-                            'subscription_id', case when n.target_runner_id is null then n.target ->> 'subscription_id' else n.consumer_id end,
+                            'subscription_id', case when n.target_runner_id is null and n.target_pool_id is null then n.target ->> 'subscription_id' else n.consumer_id end,
                             'stream', ltrim(n.notification_public ->> 'streamPath', '/'),
                             'generation', n.epoch,
                             'ts', floor(extract(epoch from p_now) * 1000)::bigint))::text, 'UTF8') end as payload

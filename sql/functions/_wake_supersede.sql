@@ -14,7 +14,7 @@ begin
        set outstanding_wake_id = null, outstanding_wake_target = null, outstanding_wake_created_at = null, updated_at = p_now
      where d.service_id = p_consumer.service_id and d.entity_url = p_consumer.entity_url;
     update consumers c
-       set state = 'idle', wake_id = null, runner_id = null
+       set state = 'idle', wake_id = null, runner_id = null, pool_id = null
      where c.id = p_consumer.id
     returning * into v_after;
     return v_after;

@@ -8,14 +8,14 @@ set search_path = rouse, pg_temp
 as $$
 begin
     return (
-        select array_agg(x.wake_id order by x.created_at)
-          from (select w.wake_id, w.created_at
+        select array_agg(x.wake_id order by x.created_at, x.consumer_id)
+          from (select w.wake_id, w.created_at, w.consumer_id
                   from (select n.wake_id, n.created_at, n.consumer_id, n.service_id
                           from (select n.wake_id, n.created_at, n.consumer_id, n.service_id
                                   from wake_notifications n
                                  where n.target_runner_id = p_runner_id and n.service_id = p_service_id
                                    and n.resolved_at is null and n.claim_status = 'unclaimed'
-                                 order by n.created_at limit p_limit + 64) n
+                                 order by n.created_at, n.consumer_id limit p_limit + 64) n
                         union all
                         select n.wake_id, n.created_at, n.consumer_id, n.service_id
                           from unnest(p_pools) p (id)
@@ -24,9 +24,9 @@ begin
                                  from wake_notifications n
                                 where n.target_pool_id = p.id and n.service_id = p_service_id
                                   and n.resolved_at is null and n.claim_status = 'unclaimed'
-                                order by n.created_at limit p_limit + 64) n) w
+                                order by n.created_at, n.consumer_id limit p_limit + 64) n) w
                   join consumers c on c.name = any (array[w.consumer_id]) and c.service_id = w.service_id and c.wake_id = w.wake_id and c.state = 'waking'
-                 order by w.created_at limit p_limit for update of c skip locked) x);
+                 order by w.created_at, w.consumer_id limit p_limit for update of c skip locked) x);
 end
 $$;
 comment on function rouse._wakes_waiting(integer, text, text[], integer) is 'The oldest unclaimed wakes that wait for a runner or for pools, their consumers locked.';

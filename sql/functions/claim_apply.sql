@@ -8,14 +8,18 @@
 -- a wake or an epoch it takes whatever work is pending. Outcomes: granted,
 -- repeated (same claim_id: the same answer again), held, stale, no_work,
 -- stopped, paused, not_owner, runner_not_found, runner_disabled, runner_full,
--- runner_mismatch, wrong_wake (the wake was never this consumer's).
+-- runner_mismatch, wrong_wake (the wake was never this consumer's); and of a
+-- wake for a worker pool, which is granted to the runner that asks, not_member,
+-- pool_disabled, pool_full (runner_mismatch if no runner asks).
 -- heartbeat, ack, release: (epoch, wake) must be the live claim. Outcomes: ok,
 -- released, stale (another is current, or the claim has ended), lease_expired,
 -- not_holder (a claim token where a taker's own is needed). A lapsed claim
--- stays lapsed, and a release ends it. Work that a release leaves
+-- stays lapsed, and a release ends it. Where the holder was asked to hand over,
+-- release_by says until when, and no lease goes beyond it. Work that a release leaves
 -- gets the next wake. A release repeated for the same (wake, epoch) answers what
 -- the first one answered, but for the holder, which only the first names. A
--- refusal changes nothing else.
+-- refusal changes nothing else, but that a wake for which there was no room is
+-- told again once there is.
 -- acks: all are applied or none. Outcomes: unknown_stream (not one of the
 -- consumer's); invalid_offset for a position below the cursor or beyond the
 -- tail; beyond the tail only after a look under the stream's lock, since the
@@ -29,8 +33,8 @@
 -- their order: one behind a change to its consumer is decided a round later.
 --
 -- Without p_wait no row is waited for: a contended call answers busy and is
--- sent again alone with p_wait. Locks in order: consumers by id, runners (only
--- to count their claims), streams; wakes are published last, so that wake
+-- sent again alone with p_wait. Locks in order: consumers by id, pools and
+-- runners (only to count their claims), streams; wakes are published last, so that wake
 -- streams are locked after everything else. p_now is the chosen time of a test;
 -- null reads the clock after each lock.
 create or replace function rouse._claim_apply(p_ops jsonb, p_wait boolean, p_now timestamptz)
@@ -52,11 +56,13 @@ declare
     v_rest     integer[];             -- calls left for another round
     v_changed  bigint[];              -- consumers that a verdict of this round changes
     v_looked   bigint[] := '{}';      -- streams locked for a look at their tail
-    v_granted  text[];                -- runners with a capacity, once for each grant of this round
+    v_granted  text[];                -- runners with a capacity and pools, once for each grant of this round
     v_verdicts claim_verdict[];
     v_wakes    uuid[];
+    v_grant    boolean;
     v_wake     uuid;
     v_target   text;
+    v_checked  boolean;
     v_now      timestamptz;
     v_got      boolean;
     v_past     record;
@@ -73,9 +79,9 @@ begin
         for r in
             select m.ord, m.op, m.consumer, m.wake, m.epoch, m.holder, m.runner, m.claim_id, m.trusted, m.proved, m.error, m.busy,
                    c.id, c.service_id, c.name, c.kind, c.entity_url, c.state, c.paused, c.epoch as c_epoch, c.wake_id, c.holder as c_holder,
-                   c.runner_id, c.claim_id as c_claim_id, c.lease_expires_at, c.lease_ttl_ms * interval '1 ms' as ttl,
+                   c.runner_id, c.pool_id, c.release_by, c.claim_id as c_claim_id, c.lease_expires_at, c.lease_ttl_ms * interval '1 ms' as ttl,
                    c.state = 'claimed' and c.lease_expires_at > v_now as live, c.state = 'claimed' and c.lease_expires_at <= v_now as lapsed,
-                   e.dispatch_policy -> 'targets' -> 0 as target,
+                   e.dispatch_policy -> 'targets' -> 0 as target, e.dispatch_policy -> 'targets' -> 1 is not null as several,
                    case e.status when 'stopping' then 'stopped' when 'running' then 'idle' else e.status end as entity_status,
                    q.owner_principal, q.admin_status, q.capacity, n.notification_public as notification,
                    a.refusal, a.streams, a.positions, a.acked,
@@ -100,7 +106,7 @@ begin
               left join lateral (select q.owner_principal, q.admin_status, q.capacity from runners q
                                   where q.service_id = m.service
                                     and q.id = coalesce(m.runner, case when m.op = 'acquire' then
-                                                   coalesce(c.runner_id, e.dispatch_policy -> 'targets' -> 0 ->> 'runnerId') end) limit 1) q on true
+                                                   case when c.state = 'waking' then c.runner_id else e.dispatch_policy -> 'targets' -> 0 ->> 'runnerId' end end) limit 1) q on true
               left join lateral (select n.notification_public from wake_notifications n
                                   where m.op = 'acquire' and n.wake_id = c.wake_id limit 1) n on true
               left join lateral (
@@ -126,6 +132,7 @@ begin
             end if;
             ord := r.ord;
             answer := null;
+            v_grant := false;
             -- Who asks comes before what is asked for.
             if r.runner is not null and r.owner_principal is null then
                 answer.outcome := 'runner_not_found';
@@ -208,10 +215,12 @@ begin
                 elsif answer.outcome = 'ok' and r.op = 'heartbeat' then
                     answer.holder := r.c_holder;
                     answer.runner_id := r.runner_id;
-                    answer.lease_ms := ceil(extract(epoch from greatest(r.lease_expires_at - v_now, r.ttl)) * 1000);
+                    answer.release_by := r.release_by;
+                    answer.lease_ms := ceil(extract(epoch from greatest(r.lease_expires_at - v_now, least(r.ttl, r.release_by - v_now))) * 1000);
                     v_verdicts := v_verdicts || row(r.id, 'beat', null, null, null, null, null, null, null, null, null, null, null)::claim_verdict;
                     v_changed := v_changed || r.id;
                 elsif answer.outcome = 'ok' and r.op = 'ack' then
+                    answer.release_by := r.release_by;
                     answer.lease_ms := ceil(extract(epoch from r.lease_expires_at - v_now) * 1000);
                     if r.streams is not null then
                         v_verdicts := v_verdicts || row(r.id, 'ack', null, null, r.streams, r.positions, r.acked, r.pending, null, null, null, null, null)::claim_verdict;
@@ -243,24 +252,18 @@ begin
 
                 -- A grant looks at the runner it would go to, by whatever route it is asked for. Who may not have it is
                 -- refused below, whatever state the runner is in.
-                v_target := coalesce(r.runner_id, r.target ->> 'runnerId');
+                -- Which of several targets a wake that is yet to be made goes to, and whom of a pool, is seen then.
+                v_target := case when r.state = 'waking' then r.runner_id when not r.several then r.target ->> 'runnerId' end;
+                v_checked := v_target is not null;
                 if answer.outcome is null and not r.live and r.state <> 'stopped' and v_target = coalesce(r.runner, v_target)
                    and (r.trusted or r.owner_principal is not distinct from r.holder) then
                     if r.admin_status <> 'enabled' then
                         answer.outcome := 'runner_disabled';
                     elsif r.capacity is not null then
-                        -- The runner's row serialises the count of its claims.
-                        if p_wait then
-                            perform 1 from runners q where q.service_id = r.service_id and q.id = v_target for no key update;
-                        end if;
-                        perform 1 from runners q where q.service_id = r.service_id and q.id = v_target for no key update skip locked;
+                        answer.outcome := _claim_room(r.service_id, v_target, null, v_granted, p_wait, p_now);
                         v_now := coalesce(p_now, clock_timestamp());
-                        if not found then
-                            answer.outcome := 'busy';
-                        elsif r.capacity <= coalesce(cardinality(array_positions(v_granted, r.service_id || '/' || v_target)), 0) + (
-                              select count(*) from consumer_claims c
-                               where c.service_id = r.service_id and c.runner_id = v_target and c.status = 'active' and c.lease_expires_at > v_now) then
-                            answer.outcome := 'runner_full';
+                        if answer.outcome = 'runner_full' and r.state = 'waking' and coalesce(v_wake, r.wake_id) = r.wake_id then
+                            v_verdicts := v_verdicts || row(r.id, 'full', null, null, null, null, null, null, null, null, null, null, null)::claim_verdict;
                         end if;
                     end if;
                 end if;
@@ -284,8 +287,13 @@ begin
                     v_wakes := v_wakes || _claim_write(array[row(
                         r.id, case when r.lapsed then 'end' else 'mint' end, null, null, null, null, null, r.pending, 'expired', c_lapsed,
                         r.pending and not r.paused and r.entity_status is distinct from 'stopped', r.entity_status, null)::claim_verdict], v_now);
-                    select c.state, c.epoch, c.wake_id, c.runner_id, n.notification_public into r.state, r.c_epoch, r.wake_id, r.runner_id, r.notification
-                      from consumers c left join wake_notifications n on n.wake_id = c.wake_id where c.id = r.id;
+                    select c.state, c.epoch, c.wake_id, c.runner_id, c.pool_id, c.paused, n.notification_public, q.owner_principal, q.capacity
+                      into r.state, r.c_epoch, r.wake_id, r.runner_id, r.pool_id, r.paused, r.notification, r.owner_principal, r.capacity
+                      from consumers c left join wake_notifications n on n.wake_id = c.wake_id
+                      left join lateral (select q.owner_principal, q.capacity from runners q
+                                          where q.service_id = c.service_id and q.id = coalesce(r.runner, c.runner_id) limit 1) q on true
+                     where c.id = r.id;
+                    v_checked := v_checked and r.runner_id is not distinct from v_target;
                     answer.epoch := r.c_epoch;
                     v_changed := v_changed || r.id;
                 end if;
@@ -300,23 +308,37 @@ begin
                     answer.outcome := case when v_wake is null then 'no_work' else 'stale' end;
                 elsif v_wake <> r.wake_id then
                     answer.outcome := 'stale';
-                elsif r.runner is not null and r.runner is distinct from r.runner_id then
+                elsif (case when r.pool_id is null then r.runner <> coalesce(r.runner_id, '') else r.runner is null end) then
                     answer.outcome := 'runner_mismatch';
-                elsif not r.trusted and (case when r.runner_id is null then not r.proved else r.owner_principal is distinct from r.holder end) then
+                elsif r.pool_id is null and not r.trusted and (case when r.runner_id is null then not r.proved else r.owner_principal is distinct from r.holder end) then
                     answer.outcome := 'not_owner';
                 else
+                    if r.pool_id is not null or r.runner_id is not null and not v_checked then
+                        answer.outcome := _claim_room(r.service_id, coalesce(r.runner, r.runner_id), r.pool_id, v_granted, p_wait, p_now);
+                        v_now := coalesce(p_now, clock_timestamp());
+                        if answer.outcome in ('pool_full', 'runner_full') then
+                            v_verdicts := v_verdicts || row(r.id, 'full', null, null, null, null, null, null, null, null, null, null, null)::claim_verdict;
+                        end if;
+                    end if;
+                    v_grant := answer.outcome is null;
+                end if;
+
+                if v_grant then
                     answer.outcome := 'granted';
                     answer.wake_id := r.wake_id;
                     answer.holder := r.holder;
-                    answer.runner_id := r.runner_id;
+                    answer.runner_id := case when r.pool_id is null then r.runner_id else r.runner end;
                     answer.lease_ms := extract(epoch from r.ttl) * 1000;
                     answer.entity_status := case when r.entity_url is not null then 'running' end;
                     answer.notification := r.notification;
                     answer.stream_path := r.notification ->> 'streamPath';
-                    v_verdicts := v_verdicts || row(r.id, 'grant', r.holder, r.claim_id, null, null, null, null, null, null, null, null, null)::claim_verdict;
+                    v_verdicts := v_verdicts || row(r.id, 'grant', r.holder, r.claim_id, null, null, null, null, null, null, null, null, answer.runner_id)::claim_verdict;
                     v_changed := v_changed || r.id;
                     if r.capacity is not null then
-                        v_granted := v_granted || (r.service_id || '/' || v_target);
+                        v_granted := v_granted || (r.service_id || '/r/' || answer.runner_id);
+                    end if;
+                    if r.pool_id is not null then
+                        v_granted := v_granted || array[r.service_id || '/p/' || r.pool_id, r.service_id || '/p/' || r.pool_id || '/' || answer.runner_id];
                     end if;
                 end if;
             end if;

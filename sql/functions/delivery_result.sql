@@ -8,7 +8,9 @@
 -- tell it from a second one: the wake is not sent again by itself, but stays
 -- open, may be claimed by whoever got it, and is a person's to redeliver.
 -- p_retry_ms below zero with accepted: likewise never again by itself. An answer for a wake that has been claimed or resolved
--- meanwhile changes nothing but the attempt. Returns what became of the wake.
+-- meanwhile changes nothing but the attempt. Where the policy says that a wake
+-- moves on when it failed, permanent, unknown and the eighth retry hand it to the
+-- next target at once. Returns what became of the wake, also moved or parked.
 create or replace function rouse._delivery_result(
     p_service_id integer, p_wake_id uuid, p_attempt integer, p_outcome text, p_retry_ms bigint,
     p_status_code integer, p_error text, p_now timestamptz
@@ -20,6 +22,7 @@ declare
     v_n    wake_notifications;
     v_c    consumers;
     v_acks jsonb;
+    v_act  record;
 begin
     update delivery_attempts a
        set finished_at = p_now, outcome = p_outcome, status_code = p_status_code, error = left(p_error, 500)
@@ -65,11 +68,23 @@ begin
         -- A later attempt is under way: its loan decides what comes next.
         return 'repeated';
     end if;
-    if p_outcome in ('permanent', 'unknown') then
+    if p_outcome in ('permanent', 'unknown') or p_outcome = 'retry' and p_attempt >= 8 and v_c.routed and coalesce((
+           select (_target_when(e.dispatch_policy, v_c.target_index) ->> 'failed')::boolean from entities e
+            where e.url = v_c.entity_url and e.service_id = v_c.service_id), false) then
         update wake_notifications n set delivery_status = 'failed', next_attempt_at = null
          where n.service_id = p_service_id and n.wake_id = p_wake_id;
         update entity_dispatch_state d set last_error = 'delivery: ' || coalesce(left(p_error, 200), case p_outcome when 'unknown' then 'it may or may not have arrived' else 'refused for good' end), updated_at = p_now
          where d.service_id = p_service_id and d.entity_url = v_n.entity_url;
+        if v_c.routed then
+            update consumers c set told_at = p_now where c.id = v_c.id returning * into v_c;
+            select * into v_act from _dispatch_act(v_c, p_now);
+            if v_act.wake is not null then
+                perform _wake_publish(array[v_act.wake], p_now);
+            end if;
+            if v_act.acted <> 'stays' then
+                return v_act.acted;
+            end if;
+        end if;
         return case p_outcome when 'unknown' then 'unknown' else 'failed' end;
     elsif p_outcome = 'accepted' then
         update wake_notifications n

@@ -41,7 +41,7 @@ begin
 
     with at as materialized (
         select i.id, i.ord, c.id as consumer_id, c.service_id, c.entity_url, s.path, s.tail, cs.acked, s.watched & 1 = 1 and s.tail >= i.position as watched,
-               case when c.state = 'waking' and c.runner_id is null then c.wake_id end as pushed,
+               case when c.state = 'waking' and c.runner_id is null and c.pool_id is null then c.wake_id end as pushed,
                -- A stream created a moment ago may not be visible yet.
                case when s.id is null or s.consumer_id is not null and c.id is null then 'retry'
                     when s.tail < i.position then 'retry'
@@ -87,7 +87,7 @@ begin
           from _wake_mint(v_idle, array_fill('message_received'::text, array[cardinality(v_idle)]), v_now) w;
         if cardinality(v_woken) is distinct from cardinality(v_idle) then
             v_untold := array(select unnest(v_idle) except select unnest(v_woken));
-            -- The policy never changes: the scan need not come back for these.
+            -- A policy that is replaced mints by itself: the scan need not come back for these.
             update streams s set pending = false
               from unnest(p_streams, v_locked) i (id, consumer)
              cross join lateral (select from streams t where t.id = i.id and t.pending for no key update skip locked) t

@@ -13,7 +13,8 @@
 -- waits before it is told again.
 -- Outcomes: spawned, duplicate, path_taken, unknown_type, type_changed,
 -- type_forbidden, parent_not_found, parent_forbidden, parent_not_running,
--- grants_forbidden, runner_not_found, runner_forbidden.
+-- grants_forbidden, runner_not_found, runner_forbidden, pool_not_found,
+-- pool_forbidden.
 create or replace function rouse.entity_spawn(
     p_service_id integer, p_url text, p_type text, p_type_revision integer, p_principal text, p_system boolean,
     p_open boolean, p_args jsonb, p_tags jsonb, p_parent text, p_policy jsonb, p_sandbox jsonb,
@@ -32,8 +33,7 @@ declare
     v_type     entity_types;
     v_parent   entities;
     v_policy   jsonb;
-    v_runner   text;
-    v_owner    text;
+    v_refusal  text;
     v_name     text;
     v_taken    streams;
     v_stream   bigint;
@@ -80,18 +80,11 @@ begin
     end if;
 
     v_policy := coalesce(p_policy, v_parent.dispatch_policy, v_type.default_dispatch_policy);
-    for v_runner in
-        select t ->> 'runnerId' from jsonb_array_elements(coalesce(v_policy -> 'targets', '[]')) t where t ->> 'type' = 'runner'
-    loop
-        select r.owner_principal into v_owner from runners r where r.service_id = p_service_id and r.id = v_runner;
-        if not found then
-            return query select 'runner_not_found', null::bigint, null::entities;
-            return;
-        elsif not (p_system or v_owner = p_principal) then
-            return query select 'runner_forbidden', null::bigint, null::entities;
-            return;
-        end if;
-    end loop;
+    v_refusal := _targets_refusal(p_service_id, v_policy, p_principal, p_system);
+    if v_refusal is not null then
+        return query select v_refusal, null::bigint, null::entities;
+        return;
+    end if;
 
     v_now := clock_timestamp();
     -- A plain stream has one of the names: an expired one is absent for

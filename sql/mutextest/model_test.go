@@ -37,6 +37,8 @@ type modelEntity struct {
 	holder, claimID         string
 	lease                   time.Time
 	told                    time.Time
+	minted                  time.Time
+	look                    time.Time // refused for want of room: when that is looked at next
 	acked, tail, actionable int64
 	wakes                   map[int64]*modelWake
 	claims                  map[int64]*modelClaim
@@ -70,14 +72,32 @@ func (m *model) mint(e *modelEntity, now time.Time) {
 		m.entries++
 	}
 	e.wakes[e.epoch] = w
-	e.state, e.told = "waking", now
+	e.state, e.told, e.minted, e.look = "waking", now, now, time.Time{}
 }
 
-func (m *model) stop(e *modelEntity) {
+// freed tells the oldest waiting wake if the runner was full until now.
+func (m *model) freed(e *modelEntity, now time.Time) {
+	if held := m.heldByRunner(e, now); e.webhook || m.capacity == 0 || m.disabled || held+1 < m.capacity || held >= m.capacity {
+		return
+	}
+	var oldest *modelEntity
+	for _, w := range m.entities {
+		if w != e && !w.webhook && w.state == "waking" && (oldest == nil || w.minted.Before(oldest.minted) || w.minted.Equal(oldest.minted) && w.name < oldest.name) {
+			oldest = w
+		}
+	}
+	if oldest != nil {
+		oldest.wake().attempts++
+		m.entries++
+	}
+}
+
+func (m *model) stop(e *modelEntity, now time.Time) {
 	switch e.state {
 	case "claimed":
 		e.claims[e.epoch].status = "failed"
 		e.wake().claim, e.wake().next = "completed", nil
+		m.freed(e, now)
 	case "waking":
 		e.wake().delivery, e.wake().next = "superseded", nil
 	}
@@ -93,12 +113,13 @@ func (m *model) end(e *modelEntity, status string, now time.Time) (minted bool) 
 		w.claim = "expired"
 	}
 	e.state, e.holder, e.claimID = "idle", "", ""
+	m.freed(e, now)
 	switch e.status {
 	case "running":
 		e.status = "idle"
 	case "stopping":
 		e.status = "stopped"
-		m.stop(e)
+		m.stop(e, now)
 		e.claims[e.epoch].next = &minted
 		return false
 	}
@@ -148,6 +169,9 @@ func (m *model) acquire(e *modelEntity, a modelAcquire, now time.Time) string {
 			return "runner_disabled"
 		}
 		if m.capacity > 0 && m.heldByRunner(e, now) >= m.capacity {
+			if look := now.Add(time.Second); e.state == "waking" && (!named || a.epoch == e.epoch) && (e.look.IsZero() || e.look.After(look)) {
+				e.look = look
+			}
 			return "runner_full"
 		}
 	}
@@ -266,15 +290,29 @@ func (e *modelEntity) write(epoch int64, now time.Time) string {
 	return "token_stale"
 }
 
+// again is when an unclaimed wake is told again.
+func (e *modelEntity) again() time.Time {
+	if !e.look.IsZero() {
+		return e.look
+	}
+	return e.told.Add(wakeTTL << min(max(e.wake().attempts-3, 0), 5))
+}
+
 func (m *model) reap(now time.Time) (x reaped) {
 	for _, e := range m.entities {
 		switch {
 		case e.lapsed(now):
 			m.end(e, "expired", now)
 			x.Expired++
-		case e.state == "waking" && !e.webhook && !e.told.Add(wakeTTL<<min(max(e.wake().attempts-3, 0), 5)).After(now):
-			e.told = now
-			if m.alive.After(now) && !m.disabled {
+		case e.state == "waking" && !e.webhook && !e.again().After(now):
+			room := m.capacity == 0 || m.heldByRunner(e, now) < m.capacity
+			able := m.alive.After(now) && !m.disabled
+			if !e.look.IsZero() && !(able && room) {
+				e.look = now.Add(wakeTTL)
+				continue
+			}
+			e.told, e.look = now, time.Time{}
+			if able {
 				e.wake().attempts++
 				m.entries++
 				x.Redelivered++
@@ -357,7 +395,7 @@ func (m *model) signal(e *modelEntity, sig string, size int64, now time.Time) (o
 	}
 	switch {
 	case ends:
-		m.stop(e)
+		m.stop(e, now)
 	case to == "paused":
 		m.pause(e, true, now)
 	case was == "paused":

@@ -1,0 +1,29 @@
+-- parked_redrive: redrives all parked work that a principal may redrive, of one
+-- entity type and with one reason if they are given, at most p_limit, longest
+-- parked first. Returns how much; call again while that is p_limit.
+create or replace function rouse.parked_redrive(
+    p_service_id integer, p_principal text, p_system boolean, p_type text, p_reason text, p_limit integer
+) returns integer
+language plpgsql
+set search_path = rouse, pg_temp
+set lock_timeout = '5s'
+as $$
+declare
+    v_count integer := 0;
+    r       record;
+begin
+    -- Without waiting, since several are locked: what somebody else has locked is redriven by the next call.
+    for r in
+        select c.entity_url from consumers c
+          join entities e on e.url = any (array[c.entity_url]) and e.service_id = c.service_id
+         where c.parked_at is not null and c.service_id = p_service_id and c.state <> 'stopped'
+           and (p_type is null or e.type = p_type) and (p_reason is null or c.parked_reason = p_reason)
+           and (p_system or e.created_by = p_principal or _entity_may(p_service_id, e.url, p_principal, 'manage', clock_timestamp()))
+         order by c.parked_at, c.id limit p_limit for update of c skip locked
+    loop
+        v_count := v_count + (_entity_redrive(p_service_id, r.entity_url, p_principal, p_system, null) = 'redriven')::integer;
+    end loop;
+    return v_count;
+end
+$$;
+comment on function rouse.parked_redrive(integer, text, boolean, text, text, integer) is 'Redrives parked work.';
