@@ -1,5 +1,6 @@
 // Package command owns a handler that runs a shell command for each wake: unread messages go in as JSON lines, what it
-// prints is appended to the entity's stream as it comes.
+// prints is appended to the entity's stream as it comes, and the SIGTERM and SIGHUP that the entity gets meanwhile reach
+// its process group.
 //
 // It promises that the command and what it started in its process group are killed when the claim is lost, that its
 // output lands in order and once, and that a run whose command fails is recorded as failed with the end of its standard
@@ -20,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/rouse-run/rouse/openapi/runner"
@@ -70,6 +72,9 @@ type run struct {
 	cfg   Config
 	claim *runner.Claim
 	rows  int64
+
+	mu        sync.Mutex
+	signalled []syscall.Signal // passed on to the command
 }
 
 func (r *run) do(ctx context.Context) error {
@@ -100,10 +105,14 @@ func (r *run) do(ctx context.Context) error {
 
 	var pipes sync.WaitGroup
 	var fed, wrote error
+	over, ended := context.WithCancel(ctx)
+	defer ended()
 	pipes.Go(func() {
 		if fed = r.feed(ctx, stdin); fed != nil {
 			stop(fed)
+			return
 		}
+		r.listen(over, func(s syscall.Signal) error { return send(cmd, s) })
 	})
 	pipes.Go(func() {
 		if wrote = r.copyOut(ctx, out); wrote != nil {
@@ -112,6 +121,7 @@ func (r *run) do(ctx context.Context) error {
 		}
 	})
 	err = cmd.Wait()
+	ended()
 	_ = outWriter.Close()
 	_ = stdin.Close()
 	pipes.Wait()
@@ -127,7 +137,7 @@ func (r *run) do(ctx context.Context) error {
 	case errors.Is(err, exec.ErrWaitDelay):
 		// The shell has ended well and left something behind that holds its output open. The run is over all the same.
 		return nil
-	case err != nil:
+	case err != nil && !r.asTold(err):
 		return failure(err, errTail.tail())
 	}
 	return nil
