@@ -45,7 +45,7 @@ func (s sharing) SharedStateAdmit(ctx context.Context, service int32, principal 
 			return outcome, err
 		}
 	}
-	on := contract.Resource{Service: name, Kind: "shared_state", ID: "/" + path}
+	on := contract.Resource{Service: name, Kind: "shared-state", ID: "/" + path}
 	if owner != "" {
 		// Whether the caller may link it is found out by linking it.
 		if ok, err := s.policy.May(ctx, p, permission, on, true); err != nil || !ok {

@@ -128,39 +128,65 @@ func (c *Control) mayRunner(ctx context.Context, id, permission string) error {
 	return errRunnerOwner
 }
 
-// runnersOf lists the runners among a policy's targets. known says that there are
-// no others but transports, which belong to nobody.
-func runnersOf(policy json.RawMessage) (ids []string, known bool) {
+// mayPool is mayRunner for having wakes go to a worker pool.
+func (c *Control) mayPool(ctx context.Context, id string) error {
+	if id == "" || !c.cfg.Auth.Judged() {
+		return nil
+	}
+	who := from(ctx)
+	f, err := c.cfg.Store.PoolGet(ctx, who.service, id)
+	if errors.Is(err, store.ErrNoRow) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	// The rule that _targets_refusal has.
+	builtIn := who.Owns(f.Pool.Owner) || slices.ContainsFunc(f.Members, func(m store.PoolMember) bool {
+		return m.Status == "active" && m.Owner == who.principal()
+	})
+	if ok, err := c.may(ctx, mayDispatch, resourcePool, id, builtIn); err != nil || ok {
+		return err
+	}
+	return targetRefusal("pool_forbidden", nil)
+}
+
+// targetsOf lists the runners and worker pools among a policy's targets: what
+// belongs to somebody. known says that the policy can be read.
+func targetsOf(policy json.RawMessage) (all []right, known bool) {
 	var p struct {
-		Targets []struct{ Type, RunnerID string }
+		Targets []struct{ Type, RunnerID, WorkerPoolID string }
 	}
 	if len(policy) > 0 && json.Unmarshal(policy, &p) != nil {
 		return nil, false
 	}
-	known = true
 	for _, t := range p.Targets {
 		switch t.Type {
-		case "runner":
-			ids = append(ids, t.RunnerID)
-		case "worker-pool":
-			known = false
+		case targetRunner:
+			all = append(all, right{mayDispatch, kindRunner, t.RunnerID})
+		case targetPool:
+			all = append(all, right{mayDispatch, resourcePool, t.WorkerPoolID})
 		}
 	}
-	return ids, known
+	return all, true
 }
 
-// mayTarget asks about the runners among a policy's targets. lent says that only
-// authorizers allow one of them; known is as of [runnersOf].
+// mayTarget asks about the runners and pools among a policy's targets. lent says
+// that only authorizers allow one of them; known, that all have been asked about.
 func (c *Control) mayTarget(ctx context.Context, policy json.RawMessage) (lent, known bool, err error) {
 	if !c.cfg.Auth.Judged() {
 		return false, true, nil
 	}
-	ids, known := runnersOf(policy)
-	for _, id := range ids {
-		if err := c.mayRunner(ctx, id, mayDispatch); err != nil {
+	all, known := targetsOf(policy)
+	for _, t := range all {
+		if t.kind == kindRunner {
+			err = c.mayRunner(ctx, t.id, mayDispatch)
+		} else {
+			err = c.mayPool(ctx, t.id)
+		}
+		if err != nil {
 			return false, known, err
 		}
-		lent = lent || from(ctx).lent[right{mayDispatch, kindRunner, id}]
+		lent = lent || from(ctx).lent[t]
 	}
 	return lent, known, nil
 }

@@ -153,6 +153,9 @@ func TestAuthorizersGrantWhatTransactionsCompare(t *testing.T) {
 	wide := granted("principal_kind", "user", "read", "")
 	fork := func(id string) string { return `{"instance_id":"` + id + `","parent":"/chat/p"}` }
 	r.must(201, mallory, "PUT", at+"/own/root", "")
+	if a := r.as(kyle, "PUT", "/_electric/worker-pools/team", `{"name":"Team"}`); a.status != 200 && a.status != 201 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
 	for _, c := range []struct {
 		name               string
 		method, path, body string
@@ -164,6 +167,7 @@ func TestAuthorizersGrantWhatTransactionsCompare(t *testing.T) {
 		{"a type", "PUT", at + "/chat/m1", "", 401, "UNAUTHORIZED", 201, []right{{"spawn", "type", "chat"}}},
 		{"a parent", "PUT", at + "/own/m2", `{"parent":"/chat/p"}`, 401, "UNAUTHORIZED", 201, []right{{"spawn", "entity", "/chat/p"}}},
 		{"a runner", "PUT", at + "/own/m3", `{` + mac + `}`, 403, "RUNNER_FORBIDDEN", 201, []right{{"dispatch", "runner", "mac"}}},
+		{"a pool", "PUT", at + "/own/m8", `{"dispatch_policy":{"targets":[{"type":"worker-pool","workerPoolId":"team"}]}}`, 403, "POOL_FORBIDDEN", 201, []right{{"dispatch", "worker-pool", "team"}}},
 		{"a parent's runner", "PUT", at + "/own/m4", `{"parent":"/chat/1"}`, 401, "UNAUTHORIZED", 201, []right{{"spawn", "entity", "/chat/1"}, {"dispatch", "runner", "mac"}}},
 		{"broad grants", "PUT", at + "/own/m5", `{"parent":"/chat/p","grants":[` + wide + `]}`, 401, "UNAUTHORIZED", 201, []right{{"spawn", "entity", "/chat/p"}, {"manage", "entity", "/chat/p"}}},
 		{"a fork's parent", "POST", at + "/own/root/fork", fork("m6"), 401, "UNAUTHORIZED", 201, []right{{"spawn", "entity", "/chat/p"}}},

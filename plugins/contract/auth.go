@@ -80,7 +80,7 @@ type HeaderReader interface {
 type Resource struct {
 	// Service is the scope's name.
 	Service string
-	// Kind is route, entity, type, runner or shared_state.
+	// Kind is route, entity, type, runner, worker-pool or shared-state.
 	Kind string
 	// ID is the route's path, or the thing's url, name, id or path.
 	ID string
@@ -90,7 +90,8 @@ type Resource struct {
 type Question struct {
 	Principal Principal
 	// Verb is the HTTP method for a route, else the permission: read, write,
-	// signal, fork, schedule, spawn, manage, …; dispatch and claim on a runner.
+	// signal, fork, schedule, spawn, manage, …; dispatch on a
+	// runner or worker-pool, claim on a runner.
 	Verb     string
 	Resource Resource
 	// BuiltInAllowed is what ownership and grants say.

@@ -14,19 +14,19 @@ import (
 const sharedPolicy = `package rouse
 
 decision := "deny" if {
-	input.resource.kind == "shared_state"
+	input.resource.kind == "shared-state"
 	input.resource.id == "/_electric/shared-state/closed"
 	input.principal.attributes.role == "author"
 }
 
 decision := "allow" if {
-	input.resource.kind == "shared_state"
+	input.resource.kind == "shared-state"
 	input.verb == "read"
 	input.principal.attributes.role == "auditor"
 }
 
 decision := "allow" if {
-	input.resource.kind == "shared_state"
+	input.resource.kind == "shared-state"
 	input.resource.id == "/_electric/shared-state/desk"
 	input.principal.attributes.role == "auditor"
 }

@@ -630,7 +630,7 @@ func (x *AuthorizeRequest) GetBuiltInAllowed() bool {
 type Resource struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Service string                 `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
-	// kind is route, entity, type, runner or shared_state.
+	// kind is route, entity, type, runner, worker-pool or shared-state.
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	// id is its path or name.
 	Id            string `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
