@@ -173,6 +173,7 @@ func New(ctx context.Context, cfg Config) *Control {
 	c.registerSources()
 	c.registerServices()
 	c.registerPlugins()
+	c.registerRetention()
 	c.describeStreams()
 	c.describeShapes()
 	c.describeSubscriptions()

@@ -76,6 +76,10 @@ func (a *adapter) match(segs []string) (template string, params []string) {
 	if len(segs) >= 2 && segs[1] == "entities" && len(segs) != 2 {
 		return matchEntity(segs[2:])
 	}
+	if len(segs) > 3 && segs[1] == "retention" && segs[2] == "streams" {
+		// The name of a stream, which may hold slashes.
+		return "/" + mount + "/retention/streams/{path}", []string{"path", strings.Join(segs[3:], "/")}
+	}
 	for _, t := range a.templates[len(segs)] {
 		params = params[:0]
 		hit := true
