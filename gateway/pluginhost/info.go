@@ -31,6 +31,8 @@ type Info struct {
 	NextStart        time.Time // when it is tried again; zero = it runs
 	AtMostOnce       bool
 	TargetSchema     json.RawMessage // of a transport that has said; nil = none
+
+	ownWords bool // the detail is a built-in plugin's, for everybody
 }
 
 // Plugins tells how all plugins are doing, by name.
@@ -96,7 +98,7 @@ func (s *slot) info() Info {
 		if c.unwell != "" {
 			i.Code, i.Detail = CodeUnhealthy, c.unwell
 			if m := ownCode.FindStringSubmatch(c.unwell); c.spec.Builtin != "" && m != nil {
-				i.Code, i.Detail = m[1], m[2]
+				i.Code, i.Detail, i.ownWords = m[1], m[2], true
 			}
 		}
 	case c.last != nil:
@@ -155,7 +157,11 @@ func (h *Host) Health() []obs.Reason {
 	for _, i := range h.Plugins() {
 		if i.Code != "" {
 			// Details may name paths and what a plugin says; they are for `rouse plugin ls`.
-			reasons = append(reasons, obs.Reason{Check: "plugin:" + i.Name, Code: i.Code})
+			r := obs.Reason{Check: "plugin:" + i.Name, Code: i.Code}
+			if i.ownWords {
+				r.Detail = i.Detail
+			}
+			reasons = append(reasons, r)
 		}
 	}
 	return reasons

@@ -88,8 +88,8 @@ func NewDoor(t testing.TB) *Door {
 
 // Options are those of a gateway behind the door as `serve` runs it: people come
 // from the provider, systems from a file of tokens, a policy refuses by default, and
-// webhooks are sent by a process of its own, for which the test's TestMain calls
-// servertest.ServePlugins. more, if not nil, changes them further.
+// each of these and of webhooks is a process of its own, for which the test's TestMain
+// calls servertest.ServePlugins. more, if not nil, changes them further.
 func (d *Door) Options(more func(*config.Config)) servertest.Options {
 	return servertest.Options{PluginProcesses: true, Configure: func(c *config.Config) {
 		c.Insecure, c.TokensFile, c.PublicURL = false, d.file, d.URL
@@ -108,7 +108,7 @@ func (d *Door) To(addr string) {
 }
 
 // Check fails the test unless a gateway is what [Door.Options] say: it lets nobody in
-// without credentials, and its webhooks are sent by another process.
+// without credentials, and others judge who comes in and send its webhooks.
 func (d *Door) Check(t testing.TB, in *servertest.Instance) {
 	t.Helper()
 	ask := func(path, token string) (int, string) {
@@ -145,8 +145,13 @@ func (d *Door) Check(t testing.TB, in *servertest.Instance) {
 		InProcess bool `json:"in_process"`
 	}
 	var plugins []plugin
-	if err := json.Unmarshal([]byte(body), &plugins); err != nil || !slices.Contains(plugins, plugin{"webhook", false}) {
-		t.Fatalf("webhooks are not sent by a process of their own: %v %s", err, body)
+	if err := json.Unmarshal([]byte(body), &plugins); err != nil {
+		t.Fatalf("%v %s", err, body)
+	}
+	for _, name := range []string{"webhook", "auth-tokens", "auth-jwt", "auth-opa"} {
+		if !slices.Contains(plugins, plugin{name, false}) {
+			t.Fatalf("%s has no process of its own: %s", name, body)
+		}
 	}
 }
 
