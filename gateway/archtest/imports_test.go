@@ -95,6 +95,9 @@ var never = map[string][]string{
 	// The watcher knows the store and nothing of who is asking, nor of how an entity is woken.
 	"gateway/observation": {"net/http", module + "gateway/streams", module + "gateway/control", module + "gateway/dispatch", module + "gateway/feed",
 		module + "gateway/auth", module + "gateway/claims", module + "gateway/config"},
+	// The clean-up knows the store alone.
+	"gateway/retention": {"net/http", module + "gateway/streams", module + "gateway/control", module + "gateway/dispatch", module + "gateway/feed",
+		module + "gateway/auth", module + "gateway/claims", module + "gateway/config"},
 	// The HTTP rooms do not know each other, nor what starts them.
 	"gateway/streams":       {module + "gateway/control", module + "gateway/dispatch", module + "gateway/config", module + "transports", module + "authhooks"},
 	"gateway/control":       {module + "gateway/streams", module + "gateway/dispatch", module + "gateway/config", module + "transports", module + "authhooks"},

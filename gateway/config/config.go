@@ -84,6 +84,20 @@ type Config struct {
 	// ReaperPeriod is the time between two looks for lapsed leases.
 	ReaperPeriod time.Duration `yaml:"reaper_period" env:"REAPER_PERIOD"`
 
+	// RetentionPeriod is the time between two looks at the same stream for what may go.
+	RetentionPeriod time.Duration `yaml:"retention_period" env:"RETENTION_PERIOD"`
+	// RetentionWakeEntries is how long entries of wake streams stay at least, for whoever looks at what happened; 0 = for
+	// ever, as for all that follow.
+	RetentionWakeEntries time.Duration `yaml:"retention_wake_entries" env:"RETENTION_WAKE_ENTRIES"`
+	// RetentionClaims is how long a claim is known after its end, RetentionWakes a wake and its delivery attempts after it
+	// was resolved.
+	RetentionClaims time.Duration `yaml:"retention_claims" env:"RETENTION_CLAIMS"`
+	RetentionWakes  time.Duration `yaml:"retention_wakes" env:"RETENTION_WAKES"`
+	// RetentionAudit is how long audit rows stay.
+	RetentionAudit time.Duration `yaml:"retention_audit" env:"RETENTION_AUDIT"`
+	// RetentionProducers is how long the producers of a stream are known that nothing is appended to.
+	RetentionProducers time.Duration `yaml:"retention_producers" env:"RETENTION_PRODUCERS"`
+
 	// LogLevel is debug, info, warn or error; LogFormat is text or json.
 	LogLevel  slog.Level `yaml:"log_level" env:"LOG_LEVEL"`
 	LogFormat string     `yaml:"log_format" env:"LOG_FORMAT"`
@@ -109,9 +123,17 @@ func Default() Config {
 		OutstandingAfter: 30 * time.Second,
 		ScanPeriod:       5 * time.Second,
 		ReaperPeriod:     500 * time.Millisecond,
-		LogLevel:         slog.LevelInfo,
-		LogFormat:        "json",
-		DrainTimeout:     10 * time.Second,
+		RetentionPeriod:  time.Minute,
+
+		RetentionWakeEntries: 24 * time.Hour,
+		RetentionClaims:      30 * 24 * time.Hour,
+		RetentionWakes:       30 * 24 * time.Hour,
+		RetentionAudit:       365 * 24 * time.Hour,
+		RetentionProducers:   30 * 24 * time.Hour,
+
+		LogLevel:     slog.LevelInfo,
+		LogFormat:    "json",
+		DrainTimeout: 10 * time.Second,
 	}
 }
 
@@ -281,10 +303,25 @@ func (c Config) Validate() error {
 		{"OutstandingAfter", c.OutstandingAfter, 50 * time.Millisecond, time.Hour},
 		{"ScanPeriod", c.ScanPeriod, 10 * time.Millisecond, 10 * time.Minute},
 		{"ReaperPeriod", c.ReaperPeriod, 10 * time.Millisecond, 10 * time.Minute},
+		{"RetentionPeriod", c.RetentionPeriod, 10 * time.Millisecond, 24 * time.Hour},
 		{"DrainTimeout", c.DrainTimeout, 100 * time.Millisecond, 10 * time.Minute},
 	} {
 		if d.value < d.min || d.value > d.max {
 			bad(d.field, fmt.Sprintf("must be %v to %v", d.min, d.max))
+		}
+	}
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{
+		{"RetentionWakeEntries", c.RetentionWakeEntries},
+		{"RetentionClaims", c.RetentionClaims},
+		{"RetentionWakes", c.RetentionWakes},
+		{"RetentionAudit", c.RetentionAudit},
+		{"RetentionProducers", c.RetentionProducers},
+	} {
+		if d.value != 0 && d.value < time.Minute {
+			bad(d.field, "must be 1m or more, or 0 to keep everything")
 		}
 	}
 	return errors.Join(wrong...)

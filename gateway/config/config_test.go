@@ -222,3 +222,23 @@ func TestAValueOfAnotherTypeIsToldInWords(t *testing.T) {
 		}
 	}
 }
+
+func TestRetentionIsLongOrForEver(t *testing.T) {
+	t.Parallel()
+	c := Default()
+	c.DatabaseURL = NewSecret("postgres://x/y")
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	c.RetentionWakeEntries, c.RetentionClaims, c.RetentionWakes, c.RetentionAudit, c.RetentionProducers = 0, 0, 0, 0, 0
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	c.RetentionWakeEntries, c.RetentionAudit, c.RetentionPeriod = time.Second, -time.Hour, 0
+	err := c.Validate()
+	for _, name := range []string{"ROUSE_RETENTION_WAKE_ENTRIES", "ROUSE_RETENTION_AUDIT", "ROUSE_RETENTION_PERIOD"} {
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s is not refused: %v", name, err)
+		}
+	}
+}

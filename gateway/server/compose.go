@@ -17,6 +17,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/obs"
 	"github.com/rouse-run/rouse/gateway/observation"
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/retention"
 	"github.com/rouse-run/rouse/gateway/shape"
 	"github.com/rouse-run/rouse/gateway/signing"
 	"github.com/rouse-run/rouse/gateway/store"
@@ -79,6 +80,13 @@ func (s *Server) compose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	cleaner, err := retention.New(retention.Config{DB: db, Period: s.Config.RetentionPeriod, Log: s.Log, Registry: s.Metrics.Registry, Ages: retention.Ages{
+		WakeEntries: s.Config.RetentionWakeEntries, Claims: s.Config.RetentionClaims, Wakes: s.Config.RetentionWakes,
+		Audit: s.Config.RetentionAudit, Producers: s.Config.RetentionProducers,
+	}})
+	if err != nil {
+		return err
+	}
 	log, err = feed.New(feed.Config{DSN: s.Config.DirectURL.Reveal()},
 		feed.Deps{Hub: hub, Router: waker.Router(), Delivery: waker.Delivery(), Registry: s.Metrics.Registry, Log: s.Log})
 	if err != nil {
@@ -90,6 +98,7 @@ func (s *Server) compose(ctx context.Context) error {
 	s.add(part{name: "feed", start: log.Start, stop: log.Stop})
 	s.add(part{name: "dispatch", start: waker.Start, stop: waker.Stop})
 	s.add(part{name: "observation", start: watcher.Start, stop: watcher.Stop})
+	s.add(part{name: "retention", start: cleaner.Start, stop: cleaner.Stop})
 	s.add(part{name: "claims", stop: mutex.Stop})
 	s.add(part{name: "appender", stop: writer.Stop})
 	s.readiness(db, log)
