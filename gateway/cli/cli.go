@@ -34,9 +34,11 @@ type root struct {
 	Serve        serveCmd        `cmd:"" help:"Run a gateway on an existing Postgres."`
 	Migrate      migrateCmd      `cmd:"" help:"Bring a database up to date, or say where it stands."`
 	Stream       streamCmd       `cmd:"" help:"Streams: create, append, read, tail, close, fork."`
-	Entity       entityCmd       `cmd:"" help:"Entities: spawn, send, list, inspect, signal, watch."`
+	Entity       entityCmd       `cmd:"" help:"Entities: spawn, send, list, inspect, signal, move, watch."`
 	Type         typeCmd         `cmd:"" help:"Entity types: register, list, remove."`
 	Runner       runnerCmd       `cmd:"" help:"Runners: be one, register, list, enable, disable."`
+	Pool         poolCmd         `cmd:"" help:"Worker pools: make, list, add runners, drain, invite, join."`
+	Parked       parkedCmd       `cmd:"" help:"Work that its policy has given up: list, wake again."`
 	Wake         wakeCmd         `cmd:"" help:"Wakes: list, show why one was not delivered, deliver it again."`
 	Subscription subscriptionCmd `cmd:"" help:"Subscriptions: be woken for streams by name or pattern."`
 	Service      serviceCmd      `cmd:"" help:"Services: scopes with their own streams, entities and runners."`

@@ -177,7 +177,7 @@ func (c *caller) hint(e *call.Error) string {
 			return "its authorizers decide: ask whoever runs the gateway"
 		}
 		fallthrough
-	case "UNAUTHORIZED", "RUNNER_FORBIDDEN":
+	case "UNAUTHORIZED", "RUNNER_FORBIDDEN", "POOL_FORBIDDEN":
 		return "act as its owner: with the owner's token in ROUSE_TOKEN or --token, or --as user:NAME in `rouse dev`"
 	case "DUPLICATE_URL":
 		return `"rouse entity inspect URL" shows the one that exists`

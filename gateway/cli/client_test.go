@@ -339,7 +339,7 @@ func TestEntityCommands(t *testing.T) {
 	if out := p.ok("entity", "ps"); strings.Contains(out, "/task/") {
 		t.Error(out)
 	}
-	if out := p.ok("entity", "ps", "--all"); !strings.Contains(out, "killed") {
+	if out := p.ok("entity", "ps", "--all"); !strings.Contains(out, "Killed") {
 		t.Error(out)
 	}
 	p.refused(ExitServerNotFound, "no error stream", "entity", "tail", "task/team/a/1", "--errors")

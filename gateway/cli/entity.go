@@ -17,9 +17,10 @@ import (
 type entityCmd struct {
 	Spawn   entitySpawnCmd   `cmd:"" help:"Spawn an entity."`
 	Send    entitySendCmd    `cmd:"" help:"Send a message to an entity, which wakes its owner."`
-	Ps      entityPsCmd      `cmd:"" aliases:"ls" help:"List entities."`
+	Ps      entityPsCmd      `cmd:"" aliases:"ls" help:"List entities, and say what each of them does or waits for."`
 	Inspect entityInspectCmd `cmd:"" help:"Show an entity: what it waits for, who holds it, its last wakes and claims."`
 	Signal  entitySignalCmd  `cmd:"" help:"Signal an entity."`
+	Move    entityMoveCmd    `cmd:"" help:"Send an entity's work somewhere else, from whoever holds it too."`
 	Kill    entityKillCmd    `cmd:"" help:"Kill an entity: its claim ends, its stream is closed."`
 	Tail    entityTailCmd    `cmd:"" help:"Watch an entity's stream."`
 }
@@ -39,6 +40,7 @@ func (entitySpawnCmd) Help() string {
 
 Examples:
   rouse entity spawn task/1 --runner laptop
+  rouse entity spawn task/1 --to runner:laptop,offline,unclaimed=15s --to pool:coding --to https://example.com/wake --give-up-attempts 20
   rouse entity spawn task/2 --args '{"colour":"blue"}' -m 'paint the shed'
   rouse entity spawn coding-session/team/a/7 --webhook https://example.com/wake`
 }
@@ -52,7 +54,7 @@ func (c *entitySpawnCmd) Run(r *run) error {
 	if err != nil {
 		return err
 	}
-	body := client.SpawnRequest{DispatchPolicy: policy}
+	body := client.SpawnRequest{}
 	if c.Args != "" {
 		if !json.Valid([]byte(c.Args)) {
 			return failf(ExitUsage, "--args is not JSON")
@@ -75,7 +77,11 @@ func (c *entitySpawnCmd) Run(r *run) error {
 	return c.connected(r, func(k *caller) error {
 		var e client.EntityTx
 		k.advice = map[string]string{"UNAUTHORIZED": "act as who registered the type: with that token in ROUSE_TOKEN or --token, or --as user:NAME in `rouse dev`"}
-		if err := k.ask(&e, func(ctx context.Context) (*http.Response, error) { return k.SpawnEntity(ctx, typ, id, nil, body) }); err != nil {
+		whole := struct {
+			client.SpawnRequest
+			DispatchPolicy json.RawMessage `json:"dispatch_policy,omitempty"`
+		}{body, policy}
+		if err := k.ask(&e, k.plain(http.MethodPut, entityPath(typ, id), whole)); err != nil {
 			return err
 		}
 		if k.json {
@@ -167,15 +173,15 @@ func (c *entityPsCmd) Run(r *run) error {
 		params.Parent = ptr("/" + typ + "/" + id)
 	}
 	return c.connected(r, func(k *caller) error {
-		list := []client.Entity{}
+		list := []listed{}
 		for pages := 0; len(list) < c.Limit; pages++ {
 			if pages == psPages {
 				r.say("There are more, but the newest %d thousand have ended. --all or --status shows them.", pages)
 				break
 			}
-			var page []client.Entity
+			var page []listed
 			ctx, cancel := context.WithTimeout(k.ctx, requestTimeout)
-			resp, err := k.ListEntities(ctx, &params)
+			resp, err := k.ListEntities(ctx, &params, withDisplay)
 			err = call.Decode(resp, err, &page)
 			cancel()
 			if err != nil {
@@ -210,12 +216,51 @@ func (c *entityPsCmd) Run(r *run) error {
 		}
 		rows := make([][]string, len(list))
 		for i, e := range list {
-			rows[i] = []string{printable(e.URL), k.status(string(e.Status)), target(e.DispatchPolicy), principal(text(e.CreatedBy)),
+			rows[i] = []string{printable(e.URL), k.words(e), targets(e.DispatchPolicy), principal(text(e.CreatedBy)),
 				age(time.UnixMilli(e.CreatedAt)), age(time.UnixMilli(e.UpdatedAt)), tags(e.Tags)}
 		}
 		k.table([]string{"ENTITY", "STATUS", "WAKES GO TO", "CREATED BY", "AGE", "CHANGED", "TAGS"}, rows)
 		return nil
 	})
+}
+
+// listed is an entity with what a UI says about it.
+type listed struct {
+	client.Entity
+	DispatchPolicy json.RawMessage `json:"dispatch_policy,omitempty"`
+	Display        *words          `json:"display,omitempty"`
+}
+
+type words struct {
+	Code    string `json:"code"`
+	Display string `json:"display"`
+}
+
+// withDisplay asks a list for them.
+func withDisplay(_ context.Context, req *http.Request) error {
+	q := req.URL.Query()
+	q.Set("display", "true")
+	req.URL.RawQuery = q.Encode()
+	return nil
+}
+
+// words are what the gateway says about an entity; of one that says nothing, the status.
+func (p *printer) words(e listed) string {
+	if e.Display == nil {
+		return p.status(string(e.Status))
+	}
+	colour := ""
+	switch e.Display.Code {
+	case "running":
+		colour = green
+	case "killed", "failed", "delivery_failed", "parked":
+		colour = red
+	case "stopped", "waiting_for_input":
+		colour = dim
+	default:
+		colour = yellow
+	}
+	return p.paint(colour, oneLine(e.Display.Display, 60))
 }
 
 // psPages bounds how many pages of a thousand are looked through for entities that live.

@@ -29,6 +29,8 @@ type runnerRunCmd struct {
 	Label      string        `help:"What people see; default: the host's name." placeholder:"TEXT"`
 	Kind       string        `help:"local, cloud-worker, sandbox, ci or server." enum:",local,cloud-worker,sandbox,ci,server" default:"" placeholder:"KIND"`
 	NoRegister bool          `help:"The runner is registered already; change nothing."`
+	Pool       []string      `sep:"none" help:"A worker pool to join first; may be given several times. The wakes of every pool that it is in are worked in any case." placeholder:"ID"`
+	JoinToken  string        `help:"What lets it into the pools where it was not invited (ROUSE_JOIN_TOKEN)." placeholder:"TOKEN"`
 	Capacity   int           `help:"How many wakes are worked at once." default:"4"`
 	CursorDir  string        `help:"Where it keeps how far it has read, and its key (default: ~/.local/state/rouse/runners)." placeholder:"DIR"`
 	Seal       bool          `help:"Have wakes sealed to a key of this machine, so that nothing between it and the gateway reads them." default:"true" negatable:""`
@@ -48,6 +50,7 @@ Its environment names the work: ROUSE_ENTITY, ROUSE_ENTITY_TYPE, ROUSE_SPAWN_ARG
 
 Examples:
   rouse runner run --id laptop --exec 'jq -r .value.payload | sed "s/^/done: /"'
+  rouse runner run --id sandbox-1 --exec ./agent.sh --pool coding
   rouse runner run --id laptop --exec ./agent.sh --server https://a.example --server 'https://b.example?service=team'
   ROUSE_TOKEN=token-of-a,token-of-b rouse runner run --id laptop --exec ./agent.sh --server https://a.example --server https://b.example`
 }
@@ -77,6 +80,9 @@ func (c *runnerRunCmd) Run(r *run) error {
 		if cfg.Key, err = sealed.Load(filepath.Join(cursors, c.ID+".key")); err != nil {
 			return failf(ExitFailed, "%w (--cursor-dir says where it is kept; with --no-seal wakes come in the clear and no key is needed)", err)
 		}
+	}
+	for _, id := range c.Pool {
+		cfg.Pools = append(cfg.Pools, runner.Pool{ID: id, JoinToken: joinToken(r, c.JoinToken)})
 	}
 	if c.Callback {
 		cfg.Style = runner.Callback
@@ -156,7 +162,7 @@ func (r *run) commandEnviron() []string {
 	var out []string
 	for _, kv := range r.io.Environ {
 		switch name, _, _ := strings.Cut(kv, "="); name {
-		case "ROUSE_TOKEN", "ROUSE_CLAIM_TOKEN", "ROUSE_KEYS", "ROUSE_DATABASE_URL", "ROUSE_DIRECT_URL":
+		case "ROUSE_TOKEN", "ROUSE_JOIN_TOKEN", "ROUSE_CLAIM_TOKEN", "ROUSE_KEYS", "ROUSE_DATABASE_URL", "ROUSE_DIRECT_URL":
 		default:
 			out = append(out, kv)
 		}

@@ -21,49 +21,6 @@ type typeCmd struct {
 	Rm  typeRmCmd  `cmd:"" aliases:"delete" help:"Remove an entity type. Its entities stay."`
 }
 
-// targetFlags say where wakes go.
-type targetFlags struct {
-	Runner  string `group:"dispatch" xor:"target" help:"Wakes go to this runner." placeholder:"ID"`
-	Webhook string `group:"dispatch" xor:"target" help:"Wakes are POSTed to this address." placeholder:"URL"`
-	Policy  string `group:"dispatch" xor:"target" help:"The whole dispatch policy." placeholder:"JSON"`
-}
-
-// policy is what the flags say, nil for nothing.
-func (f targetFlags) policy() (*client.DispatchPolicy, error) {
-	switch {
-	case f.Runner != "":
-		return &client.DispatchPolicy{Targets: []client.DispatchTarget{{Type: "runner", RunnerID: &f.Runner}}}, nil
-	case f.Webhook != "":
-		return &client.DispatchPolicy{Targets: []client.DispatchTarget{{Type: "webhook", URL: &f.Webhook}}}, nil
-	case f.Policy != "":
-		var p client.DispatchPolicy
-		if err := json.Unmarshal([]byte(f.Policy), &p); err != nil {
-			return nil, failf(ExitUsage, "--policy is not a policy in JSON: %w", err)
-		}
-		return &p, nil
-	}
-	return nil, nil
-}
-
-// target names where a policy sends wakes.
-func target(p *client.DispatchPolicy) string {
-	if p == nil {
-		return ""
-	}
-	var names []string
-	for _, t := range p.Targets {
-		switch {
-		case t.RunnerID != nil:
-			names = append(names, t.Type+" "+*t.RunnerID)
-		case t.URL != nil:
-			names = append(names, t.Type+" "+*t.URL)
-		default:
-			names = append(names, t.Type)
-		}
-	}
-	return printable(strings.Join(names, ", "))
-}
-
 type typePutCmd struct {
 	clientFlags
 	targetFlags

@@ -165,6 +165,8 @@ func New(ctx context.Context, cfg Config) *Control {
 	c.registerSend()
 	c.registerRunners()
 	c.registerPools()
+	c.registerMoves()
+	c.registerParked()
 	c.registerCallbacks()
 	c.registerConsumers()
 	c.registerWakes()

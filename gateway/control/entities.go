@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +37,13 @@ type Entity struct {
 	Collections    json.RawMessage   `json:"externally_writable_collections,omitempty"`
 	CreatedAt      int64             `json:"created_at" doc:"Milliseconds since 1970."`
 	UpdatedAt      int64             `json:"updated_at" doc:"Milliseconds since 1970."`
+	Display        *EntityWords      `json:"display,omitempty" doc:"In a list that asks for it."`
+}
+
+// EntityWords are what a UI says about an entity.
+type EntityWords struct {
+	Code    string `json:"code"`
+	Display string `json:"display"`
 }
 
 // EntityStreams are the paths of an entity's streams.
@@ -117,6 +126,7 @@ type listInput struct {
 	Parent    string `query:"parent"`
 	CreatedBy string `query:"created_by"`
 	Limit     int    `query:"limit" minimum:"1" maximum:"1000" default:"1000"`
+	Display   bool   `query:"display" doc:"Each with what a UI says about it."`
 	Cursor    string `query:"cursor" doc:"From the header Electric-Next-Cursor of the page before."`
 }
 
@@ -266,10 +276,17 @@ func (c *Control) listEntities(ctx context.Context, in *listInput) (*listOutput,
 		out.NextCursor = encodeCursor(rows[in.Limit-1])
 	}
 	out.Body = make([]Entity, len(rows))
+	at := make(map[string]int, len(rows))
 	for i, e := range rows {
-		out.Body[i] = entityOf(e)
+		out.Body[i], at[e.URL] = entityOf(e), i
 	}
-	return out, nil
+	if !in.Display || len(rows) == 0 {
+		return out, nil
+	}
+	err = c.cfg.Store.EntityDisplays(ctx, who.service, slices.Collect(maps.Keys(at)), func(url, code, display string) {
+		out.Body[at[url]].Display = &EntityWords{code, display}
+	})
+	return out, err
 }
 
 func (c *Control) getEntity(ctx context.Context, in *EntityRef) (*entityOutput, error) {

@@ -13,7 +13,7 @@ import (
 type (
 	parkedInput struct {
 		Service string `query:"service"`
-		After   string `query:"after" doc:"Only consumers whose id is behind this one."`
+		After   string `query:"after" doc:"Only urls behind this one."`
 		Limit   int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 	}
 	parkedOutput   struct{ Body []store.Parked }

@@ -160,3 +160,15 @@ func (s *Store) EntityDisplay(ctx context.Context, service int32, url string) (D
 		from rouse.entity_display_get($1, $2::text)`, service, url)
 	return d, err
 }
+
+// EntityDisplays gives, of those of the entities that are there, what a UI says.
+func (s *Store) EntityDisplays(ctx context.Context, service int32, urls []string, give func(url, code, display string)) error {
+	return s.rows(ctx, func(rows pgx.Rows) error {
+		var url, code, display string
+		if err := rows.Scan(&url, &code, &display); err != nil {
+			return err
+		}
+		give(url, code, display)
+		return nil
+	}, `select url, code, display from rouse.entity_display_list($1, $2::text[])`, service, urls)
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Moved is what became of a move of an entity to other targets.
@@ -38,22 +40,20 @@ func (s *Store) EntityPolicies(ctx context.Context, service int32, url string) (
 	return documents[OldPolicy](ctx, s, `select to_jsonb(r) from rouse.entity_policy_list($1, $2::text) r order by r.revision desc`, service, url)
 }
 
-// Parked is an entity, or a subscription, whose work the policy has given up.
+// Parked is an entity whose work its policy has given up.
 type Parked struct {
-	ConsumerID string          `json:"consumer_id"`
-	EntityURL  *string         `json:"entity_url,omitempty"`
-	EntityType *string         `json:"entity_type,omitempty"`
-	StreamPath string          `json:"stream_path"`
-	Reason     string          `json:"reason" enum:"attempts_exhausted,unclaimed,delivery_failed,no_target"`
-	Attempts   int64           `json:"attempts" doc:"Wakes without progress."`
-	ParkedAt   time.Time       `json:"parked_at"`
-	Pending    *time.Time      `json:"pending_since,omitempty" doc:"Since when its work waits."`
-	LastError  *string         `json:"last_error,omitempty"`
-	Policy     json.RawMessage `json:"dispatch_policy,omitempty"`
+	EntityURL string          `json:"entity_url"`
+	Type      string          `json:"type"`
+	Reason    string          `json:"reason" enum:"attempts_exhausted,unclaimed,delivery_failed,no_target"`
+	Attempts  int64           `json:"attempts" doc:"Wakes without progress."`
+	ParkedAt  time.Time       `json:"parked_at"`
+	Pending   *time.Time      `json:"pending_since,omitempty" doc:"Since when its work waits."`
+	LastError *string         `json:"last_error,omitempty"`
+	Policy    json.RawMessage `json:"dispatch_policy,omitempty"`
 }
 
-// ParkedList lists what is parked and the principal may manage, by consumer
-// name above after; system sees all.
+// ParkedList lists what is parked and the principal may manage, by url above
+// after; system sees all.
 func (s *Store) ParkedList(ctx context.Context, service int32, principal string, system bool, after string, limit int) ([]Parked, error) {
 	return documents[Parked](ctx, s, `select to_jsonb(r) from rouse.parked_list($1, $2::text, $3, $4::text, $5) r`,
 		service, principal, system, textArg(after), int32(limit))
@@ -62,12 +62,14 @@ func (s *Store) ParkedList(ctx context.Context, service int32, principal string,
 // EntityRedrive wakes a parked entity again: redriven, not_parked, not_found or
 // forbidden.
 func (s *Store) EntityRedrive(ctx context.Context, service int32, url, principal string, trusted bool) (string, error) {
-	return s.outcome(ctx, `select (to_jsonb(r))->>'outcome' from rouse.entity_redrive($1, $2::text, $3::text, $4) r`, service, url, principal, trusted)
+	return s.outcome(ctx, `select rouse.entity_redrive($1, $2::text, $3::text, $4)`, service, url, principal, trusted)
 }
 
 // ParkedRedrive redrives what is parked, of a type and for a reason where those
 // are not empty, and counts it.
 func (s *Store) ParkedRedrive(ctx context.Context, service int32, principal string, system bool, typ, reason string, limit int) (int64, error) {
-	return document[int64](ctx, s, `select to_jsonb(r.*) from rouse.parked_redrive($1, $2::text, $3, $4::text, $5::text, $6) r`,
+	var n int32
+	err := s.row(ctx, func(r pgx.Row) error { return r.Scan(&n) }, `select rouse.parked_redrive($1, $2::text, $3, $4::text, $5::text, $6)`,
 		service, principal, system, textArg(typ), textArg(reason), int32(limit))
+	return int64(n), err
 }

@@ -66,7 +66,7 @@ const grant = `{"subject_kind":"principal","subject_value":"user:ada","permissio
 // neither order nor another row matters.
 func operationRows() []row {
 	var rows []row
-	for _, more := range [][]row{entityRows(), typeRows(), runnerRows(), poolRows(), leaseRows(), observationRows(), serverRows(), subscriptionRows(), streamRows(), retentionRows()} {
+	for _, more := range [][]row{entityRows(), typeRows(), runnerRows(), poolRows(), moveRows(), leaseRows(), observationRows(), serverRows(), subscriptionRows(), streamRows(), retentionRows()} {
 		rows = append(rows, more...)
 	}
 	return rows

@@ -51,3 +51,19 @@ func poolRows() []row {
 		{"listRunnerPools", "", ofRunner, shows(200), runnerAsk("listRunnerPools", "")},
 	}
 }
+
+func moveRows() []row {
+	policy := `{"dispatch_policy":{"targets":[{"type":"runner","runnerId":%q}]}}`
+	return []row{
+		{"moveEntity", "", ofEntity, shows(200), func(w *world) ask {
+			return ask{path: taskPath(w.entity("moveEntity")), body: fmt.Sprintf(policy, w.runner(owners+"-moveEntity"))}
+		}},
+		{"moveEntity", "to another's runner", ofEntity, no(403, "RUNNER_FORBIDDEN"), func(w *world) ask {
+			return ask{path: taskPath(w.entity("moveAway")), body: fmt.Sprintf(policy, "foreign-runner")}
+		}},
+		{"listEntityPolicies", "", ofEntity, shows(200), taskAsk("listEntityPolicies", "")},
+		{"redriveEntity", "", ofEntity, no(409, "NOT_PARKED"), taskAsk("redriveEntity", "")},
+		{"listParked", "", ofEverybody, shows(200), plainly("", "")},
+		{"redriveParked", "", ofEverybody, shows(200), plainly("", `{}`)},
+	}
+}
