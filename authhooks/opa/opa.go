@@ -46,7 +46,8 @@ type Options struct {
 	// Deadline ends an evaluation, which then refuses; zero means 50 ms.
 	Deadline time.Duration
 	// CacheFor is how long a decision may be remembered whose policy does not say;
-	// zero means 5 s, negative not at all. A reload counts for new questions only.
+	// zero means 5 s, negative not at all. What
+	// is remembered ends with the first answer of a policy that was read anew.
 	CacheFor time.Duration
 	// Recheck is how often the files are looked at; zero means 2 s.
 	Recheck time.Duration
@@ -324,7 +325,7 @@ func (a *Authorizer) judge(ctx context.Context, p *policy, q contract.Question) 
 		}
 		return contract.Ruling{}, errors.New("the policy cannot be evaluated: " + code(err))
 	}
-	r := contract.Ruling{CacheFor: max(a.o.CacheFor, 0)}
+	r := contract.Ruling{CacheFor: max(a.o.CacheFor, 0), Revision: p.id}
 	if len(got) == 0 || len(got[0].Expressions) == 0 {
 		return r, nil
 	}

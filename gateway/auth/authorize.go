@@ -153,6 +153,9 @@ type judge struct {
 
 	mu   sync.RWMutex
 	seen map[question]ruling
+	// revision names the rules of the newest answers, and turns counts them.
+	revision string
+	turns    uint64
 }
 
 type ruling struct {
@@ -160,6 +163,7 @@ type ruling struct {
 	why     string // of a denial, for the log
 	until   time.Time
 	by      uint64 // the generation that was asked
+	turn    uint64 // which of its rules it is by
 }
 
 func newJudge(by contract.Authorizer, cfg *Config, counts *metrics) *judge {
@@ -170,8 +174,9 @@ func (j *judge) ask(ctx context.Context, q contract.Question, key question) (rul
 	began, generation := j.cfg.Now(), j.generation()
 	j.mu.RLock()
 	got, ok := j.seen[key]
+	turn := j.turns
 	j.mu.RUnlock()
-	if ok && got.by == generation && began.Before(got.until) {
+	if ok && got.by == generation && got.turn == turn && began.Before(got.until) {
 		j.counts.remembered.Inc()
 		return got, nil
 	}
@@ -186,12 +191,31 @@ func (j *judge) ask(ctx context.Context, q contract.Question, key question) (rul
 	default:
 		return ruling{verdict: contract.Deny}, errVerdict
 	}
-	said := ruling{r.Verdict, r.Why, began.Add(min(r.CacheFor, j.cfg.MaxCache)), generation}
-	if r.CacheFor > 0 {
-		j.mu.Lock()
-		makeRoom(j.seen, maxRulings, func(e ruling) bool { return !began.Before(e.until) })
-		j.seen[key] = said
-		j.mu.Unlock()
-	}
+	said := ruling{r.Verdict, r.Why, began.Add(min(r.CacheFor, j.cfg.MaxCache)), generation, turn}
+	j.remember(key, said, r)
 	return said, nil
+}
+
+// remember keeps a ruling for as long as it holds. One by other rules than those
+// before ends what is remembered of them; one that was asked for before they changed
+// says nothing about those that there are now.
+func (j *judge) remember(key question, said ruling, r contract.Ruling) {
+	if r.CacheFor <= 0 && r.Revision == "" {
+		return
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if r.Revision != j.revision {
+		if said.turn != j.turns {
+			return
+		}
+		j.revision = r.Revision
+		j.turns++
+	}
+	if r.CacheFor <= 0 {
+		return
+	}
+	said.turn = j.turns
+	makeRoom(j.seen, maxRulings, func(e ruling) bool { return !j.cfg.Now().Before(e.until) })
+	j.seen[key] = said
 }

@@ -100,3 +100,58 @@ func TestAHookNamesSystemPrincipalsOnlyWhereItMay(t *testing.T) {
 		}
 	}
 }
+
+// Rules that change without the settings: an answer by the new ones ends what is
+// remembered of the old, and one that was asked for before does not come back.
+func TestAnswersEndWithTheRulesTheyAreBy(t *testing.T) {
+	t.Parallel()
+	var revision atomic.Value
+	revision.Store("1")
+	var asked atomic.Int32
+	hold := map[string]chan struct{}{"slow": make(chan struct{}), "begun": make(chan struct{})}
+	c := New(Config{Authorizers: []contract.Authorizer{judgement(func(q contract.Question) (contract.Ruling, error) {
+		asked.Add(1)
+		r := contract.Ruling{Verdict: contract.Deny, CacheFor: time.Minute, Revision: revision.Load().(string)}
+		if q.Verb == "slow" && r.Revision == "1" {
+			close(hold["begun"])
+			<-hold["slow"]
+		}
+		if r.Revision == "2" {
+			r.Verdict = contract.Allow
+		}
+		return r, nil
+	})}})
+	may := func(verb string) bool {
+		t.Helper()
+		ok, err := c.May(t.Context(), Principal{Kind: User, ID: "kyle"}, verb, contract.Resource{Kind: "entity", ID: "/a/b"}, true)
+		if err != nil {
+			t.Error(err)
+		}
+		return ok
+	}
+	for range 2 {
+		if may("read") || may("write") {
+			t.Error("it is allowed")
+		}
+	}
+	if n := asked.Load(); n != 2 {
+		t.Errorf("asked %d times", n)
+	}
+	late := make(chan bool)
+	go func() { late <- may("slow") }()
+	<-hold["begun"]
+	revision.Store("2")
+	if may("read") {
+		t.Error("what is remembered counts until something else is asked")
+	}
+	if !may("signal") || !may("read") || !may("write") {
+		t.Error("what was remembered still counts")
+	}
+	close(hold["slow"])
+	if <-late {
+		t.Error("the old rules allowed it")
+	}
+	if !may("read") || !may("slow") {
+		t.Error("the old rules came back")
+	}
+}

@@ -114,7 +114,7 @@ func (h *AuthHook) Authorize(ctx context.Context, q contract.Question) (contract
 		if !ok {
 			return errVerdict
 		}
-		d = contract.Ruling{Verdict: verdict, CacheFor: cacheFor(a.CacheForMs), Why: clip(a.Reason)}
+		d = contract.Ruling{Verdict: verdict, CacheFor: cacheFor(a.CacheForMs), Why: clip(a.Reason), Revision: clip(a.Revision)}
 		return nil
 	})
 	if err != nil {

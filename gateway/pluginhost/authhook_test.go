@@ -43,7 +43,7 @@ func TestAnAuthPluginDecides(t *testing.T) {
 		t.Errorf("%+v %v", d, err)
 	}
 	q := contract.Question{Principal: contract.Principal{Kind: "user", ID: "ada"}, Verb: "read"}
-	if r, err := a.Authorize(t.Context(), q); err != nil || r.Verdict != contract.Allow || r.CacheFor != time.Second {
+	if r, err := a.Authorize(t.Context(), q); err != nil || r.Verdict != contract.Allow || r.CacheFor != time.Second || r.Revision != "r7" {
 		t.Errorf("%+v %v", r, err)
 	}
 	q = contract.Question{Principal: contract.Principal{Kind: "user", ID: "ada"}, Verb: "write", BuiltInAllowed: true, Resource: contract.Resource{Service: "default", Kind: "entity", ID: "x"}}

@@ -260,7 +260,7 @@ func fixtureHook() sdk.AuthHook {
 		Authorize: func(_ context.Context, q contract.Question) (contract.Ruling, error) {
 			switch q.Verb {
 			case "read":
-				return contract.Ruling{Verdict: contract.Allow, CacheFor: time.Second}, nil
+				return contract.Ruling{Verdict: contract.Allow, CacheFor: time.Second, Revision: "r7"}, nil
 			case "crash":
 				os.Exit(1)
 			case "error":

@@ -108,6 +108,9 @@ type Ruling struct {
 	// Why says for the log, and to no caller, why something is denied, without
 	// secrets.
 	Why string
+	// Revision names the rules that the answer is by, if they change now and then:
+	// an answer by others ends what is remembered of those before.
+	Revision string
 }
 
 // Authorizer says what principals may do.

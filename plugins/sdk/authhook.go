@@ -70,7 +70,7 @@ func (s *authHookServer) Authenticate(ctx context.Context, q *authhookv1.Authent
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, text(err))
 	}
-	out = &authhookv1.AuthenticateResponse{Verdict: verdict(d.Verdict), CacheForMs: max(d.CacheFor, 0).Milliseconds(), Reason: reason(d.Why)}
+	out = &authhookv1.AuthenticateResponse{Verdict: verdict(d.Verdict), CacheForMs: max(d.CacheFor, 0).Milliseconds(), Reason: valid(d.Why)}
 	if d.Verdict == contract.Allow {
 		out.Principal = &authhookv1.Principal{Kind: d.Principal.Kind, Id: d.Principal.ID, Profile: d.Principal.Profile, Attributes: d.Principal.Attributes}
 	}
@@ -88,15 +88,15 @@ func (s *authHookServer) Authorize(ctx context.Context, q *authhookv1.AuthorizeR
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, text(err))
 	}
-	return &authhookv1.AuthorizeResponse{Verdict: verdict(d.Verdict), CacheForMs: max(d.CacheFor, 0).Milliseconds(), Reason: reason(d.Why)}, nil
+	return &authhookv1.AuthorizeResponse{Verdict: verdict(d.Verdict), CacheForMs: max(d.CacheFor, 0).Milliseconds(), Reason: valid(d.Why), Revision: valid(d.Revision)}, nil
 }
 
 func (s *authHookServer) Health(ctx context.Context, _ *authhookv1.HealthRequest) (*authhookv1.HealthResponse, error) {
 	return &authhookv1.HealthResponse{Error: askHealth(ctx, s.log, s.h.Health)}, nil
 }
 
-// reason is one that the wire holds.
-func reason(why string) string { return strings.ToValidUTF8(why, "\uFFFD") }
+// valid is a text as the wire holds it.
+func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // verdict leaves what is none unspecified, which the gateway refuses.
 func verdict(v contract.Verdict) authhookv1.Verdict {

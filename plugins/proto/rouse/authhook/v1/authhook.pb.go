@@ -695,7 +695,10 @@ type AuthorizeResponse struct {
 	// cache_for_ms is how long the answer holds for the same question.
 	CacheForMs int64 `protobuf:"varint,2,opt,name=cache_for_ms,json=cacheForMs,proto3" json:"cache_for_ms,omitempty"`
 	// reason is for the log, without secrets.
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// revision names the rules that the answer is by, if they change now and then: an
+	// answer by others ends what is remembered of those before.
+	Revision      string `protobuf:"bytes,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -747,6 +750,13 @@ func (x *AuthorizeResponse) GetCacheForMs() int64 {
 func (x *AuthorizeResponse) GetReason() string {
 	if x != nil {
 		return x.Reason
+	}
+	return ""
+}
+
+func (x *AuthorizeResponse) GetRevision() string {
+	if x != nil {
+		return x.Revision
 	}
 	return ""
 }
@@ -885,12 +895,13 @@ const file_rouse_authhook_v1_authhook_proto_rawDesc = "" +
 	"\bResource\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x0e\n" +
-	"\x02id\x18\x03 \x01(\tR\x02id\"\x83\x01\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\"\x9f\x01\n" +
 	"\x11AuthorizeResponse\x124\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x1a.rouse.authhook.v1.VerdictR\averdict\x12 \n" +
 	"\fcache_for_ms\x18\x02 \x01(\x03R\n" +
 	"cacheForMs\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x0f\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\tR\brevision\"\x0f\n" +
 	"\rHealthRequest\"&\n" +
 	"\x0eHealthResponse\x12\x14\n" +
 	"\x05error\x18\x01 \x01(\tR\x05error*_\n" +
