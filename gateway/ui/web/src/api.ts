@@ -75,9 +75,10 @@ export const watchedFetch: typeof fetch = async (input, init) => {
     const ahead = date + 500 - Date.now()
     skew = Math.abs(ahead) < 1500 ? 0 : ahead
   }
-  if (res.status === 401) {
+  if (res.status === 401 && !refused.value) {
     const p = await problemOf(res.clone())
-    if (p.code === "UNAUTHENTICATED") refused.value = p.message
+    // A refusal of rights is a 401 too on this wire; rows are refused to nobody who is signed in.
+    if (p.code === "UNAUTHENTICATED" || res.url.includes("/v1/shape?")) refused.value ||= credentials.value.token ? p.message : "This gateway asks who you are."
   }
   return res
 }

@@ -138,7 +138,7 @@ export function Entity({ url }: { url: string }) {
         {(!narrow || pane === "work") && (
           <aside class="work" aria-label="How its work is going">
             {history.error && <p class="error" role="alert">{history.error}</p>}
-            {d?.last_error && <div class="card bad"><h2>The last run failed</h2><p class="errortext">{d.last_error}</p></div>}
+            {d?.last_error && <div class="card bad"><h2>What went wrong last</h2><p class="errortext">{d.last_error}</p></div>}
             <div class="card">
               <h2>Targets</h2>
               <Targets targets={row.dispatch_policy?.targets ?? []} active={activeTarget(row.dispatch_policy?.targets ?? [], d?.outstanding_wake_target, history.claims[0], claimed, history.wakes[0])} />
@@ -149,7 +149,7 @@ export function Entity({ url }: { url: string }) {
               {wake ? <WakePath wake={wake} claim={history.claims.find((c) => c.epoch === wake.epoch)} /> : <p class="muted">None yet: nothing has asked for work.</p>}
               {history.wakes.length > 0 && <Wakes wakes={history.wakes} claims={history.claims} chosen={wake?.wake_id} choose={choose} />}
             </div>
-            <About url={url} createdBy={row.created_by} createdAt={row.created_at} tags={row.tags} parent={row.parent} policyAt={row.updated_at} />
+            <About url={url} createdBy={row.created_by} createdAt={row.created_at} tags={row.tags} parent={row.parent} policyAt={JSON.stringify(row.dispatch_policy)} />
           </aside>
         )}
       </div>

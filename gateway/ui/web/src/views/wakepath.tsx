@@ -71,7 +71,7 @@ export function WakePath({ wake, claim }: { wake: Wake; claim?: Claim }) {
           const cls = `step ${s.tone ?? ""} ${s.open ? "open" : ""}`
           const when = Number.isNaN(s.at) ? "" : s.at - began < 1 ? clock(s.at) : `+${span(s.at - began)}`
           if (s.from === s.to) {
-            const right = s.from === 3
+            const right = s.from >= 2
             return (
               <g key={i} class={cls}>
                 <circle cx={x(s.from)} cy={y} r={4.5} />
