@@ -18,14 +18,14 @@ import (
 )
 
 // schemaKeywords are those that the ecosystem's servers accept in an entity
-// type's schemas.
+// type's schemas, and propertyNames, which newer generators write for records.
 var schemaKeywords = map[string]bool{
 	"type": true, "properties": true, "required": true, "enum": true, "const": true,
 	"minimum": true, "maximum": true, "exclusiveMinimum": true, "exclusiveMaximum": true, "multipleOf": true,
 	"minLength": true, "maxLength": true, "minProperties": true, "maxProperties": true, "uniqueItems": true,
 	"pattern": true, "items": true, "minItems": true, "maxItems": true, "$ref": true,
 	"anyOf": true, "oneOf": true, "allOf": true, "not": true, "format": true,
-	"title": true, "description": true, "default": true, "additionalProperties": true, "nullable": true,
+	"title": true, "description": true, "default": true, "additionalProperties": true, "propertyNames": true, "nullable": true,
 	"$schema": true, "$id": true, "$defs": true, "definitions": true, "examples": true,
 }
 
@@ -244,7 +244,7 @@ func unknownKeywords(at string, v any, out []problem.Detail) []problem.Detail {
 				continue
 			}
 			out = unknownKeywords(place, m[k], out)
-		case "not", "additionalProperties":
+		case "not", "additionalProperties", "propertyNames":
 			out = unknownKeywords(place, m[k], out)
 		}
 	}

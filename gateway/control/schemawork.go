@@ -80,7 +80,7 @@ func (w *workSchema) meter(v any) any {
 					named[name] = w.meter(s)
 				}
 				out[k] = named
-			case "items", "additionalProperties", "not":
+			case "items", "additionalProperties", "propertyNames", "not":
 				out[k] = w.meter(x)
 			}
 		case []any:

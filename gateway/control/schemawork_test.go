@@ -36,6 +36,7 @@ func TestValidationIsBounded(t *testing.T) {
 		"recursion that doubles":      {`{"type":"object","properties":{"a":{"anyOf":[{"$ref":"#"},{"$ref":"#"}]}},"additionalProperties":false}`, deep},
 		"tiny powers of ten":          {`{"type":"array","items":{"minimum":0}}`, `[1e-1000000,1e-1000000]`},
 		"many digits":                 {`{"multipleOf":3}`, strings.Repeat("9", 5000)},
+		"names of members":            {`{"propertyNames":` + strings.Replace(chain(40, `{"type":"number"}`), `"#/$defs`, `"#/propertyNames/$defs`, -1) + `}`, `{"a":1}`},
 		"a long list against an enum": {enum, `[` + strings.TrimSuffix(strings.Repeat(`"x",`, 50_000), ",") + `]`},
 	} {
 		err := newSchemaCache().validate(json.RawMessage(c.schema), json.RawMessage(c.value), "/args", "the test")
@@ -69,6 +70,28 @@ func TestBoundsDoNotChangeAnAnswer(t *testing.T) {
 		err := newSchemaCache().validate(json.RawMessage(c.schema), json.RawMessage(c.value), "/args", "the test")
 		if (err == nil) != c.ok {
 			t.Errorf("%d: %v", i, err)
+		}
+	}
+}
+
+// A record as newer generators write it: its names are checked, and a refusal
+// does not repeat them.
+func TestNamesOfARecordAreChecked(t *testing.T) {
+	t.Parallel()
+	schema := json.RawMessage(`{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object",
+		"propertyNames":{"type":"string","pattern":"^[a-z]+$"},"additionalProperties":{"type":"number"}}`)
+	cache := newSchemaCache()
+	if d := cache.checkSchema("/creation_schema", schema); len(d) > 0 {
+		t.Fatalf("%v", d)
+	}
+	if err := cache.validate(schema, json.RawMessage(`{"a":1,"bc":2}`), "/args", "the test"); err != nil {
+		t.Error(err)
+	}
+	for _, bad := range []string{`{"s3cret":1}`, `{"a":"x"}`} {
+		err := cache.validate(schema, json.RawMessage(bad), "/args", "the test")
+		e := problem.From(err)
+		if problem.CodeOf(err) != problem.SchemaValidationFailed || len(e.Details) != 1 || strings.Contains(fmt.Sprint(err, e.Details), "s3cret") {
+			t.Errorf("%s: %v %v", bad, err, e.Details)
 		}
 	}
 }

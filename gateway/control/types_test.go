@@ -67,6 +67,7 @@ func TestSchemasAreChecked(t *testing.T) {
 		`{"properties":{"a":{"patternProperties":{}}}}`: "/creation_schema/properties/a/patternProperties",
 		`{"anyOf":[{},{"x-y":1}]}`:                      "/creation_schema/anyOf/1/x-y",
 		`{"items":{"contains":{}}}`:                     "/creation_schema/items/contains",
+		`{"propertyNames":{"if":{}}}`:                   "/creation_schema/propertyNames/if",
 		`{"$ref":"https://example.com/s.json"}`:         "/creation_schema",
 		`{"$ref":"file:///etc/passwd"}`:                 "/creation_schema",
 		`{"$ref":"#/definitions/none"}`:                 "/creation_schema",
