@@ -128,6 +128,46 @@ func (c *Control) mayRunner(ctx context.Context, id, permission string) error {
 	return errRunnerOwner
 }
 
+// mayClaimOf asks about a claim that names no runner: about those of the caller's
+// that the wakes of the consumer's entity go to, for each of which it would be.
+func (c *Control) mayClaimOf(ctx context.Context, consumer string) error {
+	if !c.cfg.Auth.Judged() {
+		return nil
+	}
+	who := from(ctx)
+	row, err := c.cfg.Store.ConsumerGet(ctx, who.service, consumer)
+	if errors.Is(err, store.ErrNoRow) || err == nil && row.EntityURL == nil {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	e, err := c.cfg.Store.EntityGet(ctx, who.service, *row.EntityURL)
+	if errors.Is(err, store.ErrNoRow) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	targets, _ := targetsOf(e.DispatchPolicy)
+	for _, t := range targets {
+		if t.kind != kindRunner {
+			continue
+		}
+		r, err := c.cfg.Store.RunnerGet(ctx, who.service, t.id)
+		if errors.Is(err, store.ErrNoRow) || err == nil && !who.Owns(r.Owner) {
+			continue // the claim says what follows from that
+		} else if err != nil {
+			return err
+		}
+		if ok, err := c.may(ctx, mayClaim, kindRunner, t.id, true); err != nil || !ok {
+			if err == nil {
+				err = errRunnerOwner
+			}
+			return err
+		}
+	}
+	return nil
+}
+
 // mayPool is mayRunner for having wakes go to a worker pool.
 func (c *Control) mayPool(ctx context.Context, id string) error {
 	if id == "" || !c.cfg.Auth.Judged() {

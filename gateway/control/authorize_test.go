@@ -104,6 +104,7 @@ func TestAuthorizersTakeRunnersAway(t *testing.T) {
 		{"dispatch", "POST", "/_electric/entities/chat/1/fork", ""},
 		{"dispatch", "POST", "/_electric/entity-types", `{"name":"other","description":"","default_dispatch_policy":` + mac + `}`},
 		{"claim", "POST", at + "/mac/claim", `{}`},
+		{"claim", "POST", "/_electric/consumers/" + r.consumer("/chat/1") + "/acquire", `{}`},
 		{"manage", "POST", at + "/mac/heartbeat", ""},
 		{"manage", "POST", at + "/mac/disable", ""},
 		{"manage", "POST", at, `{"id":"mac","label":"Mine"}`},

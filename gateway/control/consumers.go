@@ -137,6 +137,11 @@ func (c *Control) acquire(ctx context.Context, in *acquireInput) (*callbackOutpu
 	if wake != "" && !isOne {
 		return nil, errNoWake
 	}
+	if who.token == "" {
+		if err := c.mayClaimOf(ctx, in.ID); err != nil {
+			return nil, err
+		}
+	}
 	g, err := c.cfg.Claims.Acquire(ctx, claims.AcquireRequest{Wire: claims.RFC, Service: who.service, Consumer: in.ID, Wake: wake,
 		Epoch: in.Body.Epoch, Token: who.token, Holder: who.principal(), ClaimID: in.Body.ClaimID, Trusted: who.trusted()})
 	return grantAnswer(g), err
