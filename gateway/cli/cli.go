@@ -34,6 +34,7 @@ type root struct {
 	Serve        serveCmd        `cmd:"" help:"Run a gateway on an existing Postgres."`
 	Migrate      migrateCmd      `cmd:"" help:"Bring a database up to date, or say where it stands."`
 	Stream       streamCmd       `cmd:"" help:"Streams: create, append, read, tail, close, fork."`
+	Retention    retentionCmd    `cmd:"" help:"What is kept of streams, and for how long."`
 	Entity       entityCmd       `cmd:"" help:"Entities: spawn, send, list, inspect, signal, move, watch."`
 	Type         typeCmd         `cmd:"" help:"Entity types: register, list, remove."`
 	Runner       runnerCmd       `cmd:"" help:"Runners: be one, register, list, enable, disable."`

@@ -25,6 +25,7 @@ type streamCmd struct {
 	Close  streamCloseCmd  `cmd:"" help:"Close a stream: nothing can be appended any more."`
 	Delete streamDeleteCmd `cmd:"" aliases:"rm" help:"Delete a stream."`
 	Fork   streamForkCmd   `cmd:"" help:"Make a stream that begins as a copy of another one."`
+	Trim   streamTrimCmd   `cmd:"" help:"Delete the oldest part of a stream."`
 }
 
 const jsonType = "application/json"
