@@ -18,7 +18,7 @@
 -- each entity, in order), in_progress (somebody else changes the tree), moved
 -- (read again), active and not_running (detail: which), forbidden,
 -- parent_not_found, parent_forbidden, parent_not_running, runner_not_found,
--- runner_forbidden, duplicate, path_taken.
+-- runner_forbidden, pool_not_found, pool_forbidden, duplicate, path_taken.
 create or replace function rouse.entity_fork(
     p_service_id integer, p_principal text, p_by text, p_parent text, p_whole boolean,
     p_sources text[], p_targets text[], p_parents text[], p_args text[], p_tails bigint[], p_at bigint[],
@@ -120,6 +120,19 @@ begin
             return;
         elsif p_principal is not null and v_runner.owner_principal <> p_principal then
             return query select 'runner_forbidden', v_runner.id, null::entities;
+            return;
+        end if;
+    end loop;
+    for v_runner in
+        select p.refusal, t ->> 'workerPoolId' as id
+          from unnest(p_sources) u (url)
+         cross join lateral (select e.dispatch_policy from entities e where e.url = u.url and e.service_id = p_service_id limit 1) e
+         cross join lateral jsonb_array_elements(coalesce(e.dispatch_policy -> 'targets', '[]')) t
+         cross join lateral (select _targets_refusal(p_service_id, jsonb_build_object('targets', jsonb_build_array(t)), p_principal, p_principal is null) as refusal) p
+         where t ->> 'type' = 'worker-pool'
+    loop
+        if v_runner.refusal is not null then
+            return query select v_runner.refusal, v_runner.id, null::entities;
             return;
         end if;
     end loop;
