@@ -59,7 +59,7 @@ func (c *Control) registerFork() {
 		Summary: "Fork an entity and its descendants: each goes on by itself from where it is"},
 		routeOptions{aliases: map[string]string{"instanceId": "instance_id", "forkPointer": "fork_pointer", "wait_timeout_ms": "waitTimeoutMs", "initial_message": "initialMessage"}},
 		[]problem.Code{problem.NotFound, problem.UnknownEntityType, problem.Unauthorized, problem.NotRunning, problem.DuplicateURL, problem.StreamExists,
-			problem.ForkInProgress, problem.ForkWaitTimeout, problem.RunnerForbidden, problem.PayloadTooLarge, problem.Overloaded, problem.ServerStopping}, c.fork)
+			problem.ForkInProgress, problem.ForkWaitTimeout, problem.RunnerForbidden, problem.PoolForbidden, problem.PayloadTooLarge, problem.Overloaded, problem.ServerStopping}, c.fork)
 }
 
 // forking is one fork under way.

@@ -108,7 +108,8 @@ func (c *Control) registerTypes() {
 	tags := []string{"entity types"}
 	add(c, huma.Operation{OperationID: "putEntityType", Method: http.MethodPost, Path: "/_electric/entity-types", Tags: tags, DefaultStatus: 201,
 		Summary: "Register or replace an entity type"}, routeOptions{aliases: typeAliases},
-		[]problem.Code{problem.Unauthorized, problem.ServeEndpointFailed, problem.ServeEndpointMismatch, problem.InvalidTarget, problem.WebhookURLRejected, problem.PayloadTooLarge},
+		[]problem.Code{problem.Unauthorized, problem.ServeEndpointFailed, problem.ServeEndpointMismatch, problem.InvalidTarget, problem.WebhookURLRejected, problem.PayloadTooLarge,
+			problem.RunnerForbidden, problem.PoolForbidden},
 		c.putType)
 	add(c, huma.Operation{OperationID: "listEntityTypes", Method: http.MethodGet, Path: "/_electric/entity-types", Tags: tags,
 		Summary: "The entity types the caller may spawn"}, routeOptions{}, nil, c.listTypes)
