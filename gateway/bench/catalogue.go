@@ -65,6 +65,13 @@ func size(s string) int {
 	return n * factor
 }
 
+// withinIdle compares what goes on beside the clean-up with the same alone.
+func withinIdle(factor float64) func(values, func(string) values) (bool, bool) {
+	return func(v values, _ func(string) values) (bool, bool) {
+		return v[compacting] <= factor*v[idle], v.is(compacting, idle)
+	}
+}
+
 func most(v values) float64 {
 	m := 0.0
 	for _, x := range v {
@@ -149,6 +156,16 @@ func catalogue() []figure {
 
 		{"b9.made.p50", "B9", "making a stream p50 by number of patterns that cannot match", "ms", "≤ 0.5 more", func(v values, _ func(string) values) (bool, bool) {
 			return v[patternCount(10_000)] <= v[patternCount(0)]+0.5, v.is(patternCount(0), patternCount(10_000))
+		}},
+
+		{"b10.append.p50", "B10", "append p50 while wake entries are deleted, 400/s", "ms", "", nil},
+		{"b10.append.p99", "B10", "… p99", "ms", "≤ 1.5× idle", withinIdle(1.5)},
+		{"b10.tail.p99", "B10", "append → SSE p99 meanwhile", "ms", "", nil},
+		{"b10.rate", "B10", "wake entries deleted", "/s", "", nil},
+		{"b10.dead", "B10", "dead rows", "rows", "", nil},
+		{"b10.vacuum", "B10", "until autovacuum has dealt with them", "s", "", nil},
+		{"b10.size", "B10", "table and index, filled", "MiB", "within 15 % of the first time", func(v values, _ func(string) values) (bool, bool) {
+			return v["written again"] <= 1.15*v["first time"], v.is("first time", "written again")
 		}},
 	}
 }

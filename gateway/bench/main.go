@@ -33,6 +33,7 @@ type options struct {
 	Runners     int           `json:"runners"`
 	InFlight    int           `json:"in_flight"`
 	Entities    []int         `json:"entities"`
+	WakeMiB     int           `json:"wake_mib"`
 	NoPeers     bool          `json:"no_peers"`
 	Out         string        `json:"-"`
 	Binary      string        `json:"-"`
@@ -45,18 +46,21 @@ type options struct {
 type scenario struct {
 	name string
 	run  func(*rig, context.Context)
+	// asked: only where -which names it, since it takes long.
+	asked bool
 }
 
 func scenarios() []scenario {
 	return []scenario{
-		{"b1", (*rig).appends},
-		{"b2", (*rig).live},
-		{"b3", (*rig).fanOut},
-		{"b4", (*rig).catchUp},
-		{"b5", (*rig).wakes},
-		{"b6", (*rig).scale},
-		{"b7", (*rig).startUp},
-		{"b9", (*rig).patterns},
+		{name: "b1", run: (*rig).appends},
+		{name: "b2", run: (*rig).live},
+		{name: "b3", run: (*rig).fanOut},
+		{name: "b4", run: (*rig).catchUp},
+		{name: "b5", run: (*rig).wakes},
+		{name: "b6", run: (*rig).scale},
+		{name: "b7", run: (*rig).startUp},
+		{name: "b9", run: (*rig).patterns},
+		{name: "retention", run: (*rig).retention, asked: true},
 	}
 }
 
@@ -79,12 +83,15 @@ func main() {
 // parse reads flags; a variable BENCH_NAME stands in for a flag -name that is not given.
 func parse(args []string) (options, error) {
 	var o options
-	var names []string
+	var names, usual []string
 	for _, s := range scenarios() {
 		names = append(names, s.name)
+		if !s.asked {
+			usual = append(usual, s.name)
+		}
 	}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
-	f.StringVar(&o.Which, "which", strings.Join(names, ","), "what to measure")
+	f.StringVar(&o.Which, "which", strings.Join(usual, ","), "what to measure; also: retention")
 	f.DurationVar(&o.Duration, "duration", 3*time.Second, "length of each measurement, without warming up")
 	f.IntVar(&o.Repeat, "repeat", 3, "how often everything is measured; the table has medians")
 	f.IntVar(&o.Connections, "connections", 64, "connections, and streams, of the closed loops")
@@ -93,6 +100,7 @@ func parse(args []string) (options, error) {
 	f.IntVar(&o.Runners, "runners", 64, "runners of the wake cycles")
 	f.IntVar(&o.InFlight, "in-flight", 4, "wake cycles that one runner has open at once")
 	entities := f.String("entities", "1000,100000,1000000", "sizes of the databases that are compared with each other")
+	f.IntVar(&o.WakeMiB, "wake-mib", 1024, "MiB of old wake entries that retention deletes")
 	f.BoolVar(&o.NoPeers, "no-peers", false, "measure rouse only")
 	f.StringVar(&o.Out, "out", "../../bench-results/results.json", "where the JSON goes")
 	f.StringVar(&o.Binary, "binary", "../../bin/rouse", "the rouse binary")
@@ -125,7 +133,7 @@ func parse(args []string) (options, error) {
 			bad = errors.Join(bad, fmt.Errorf("-which: %q is none of %s", s, strings.Join(names, ", ")))
 		}
 	}
-	if o.Duration < time.Second || o.Repeat < 1 || o.Connections < 1 || o.Readers < 1 || o.ReaderRate < 1 || o.Runners < 1 || o.InFlight < 1 {
+	if o.Duration < time.Second || o.Repeat < 1 || o.Connections < 1 || o.Readers < 1 || o.ReaderRate < 1 || o.Runners < 1 || o.InFlight < 1 || o.WakeMiB < 1 {
 		bad = errors.Join(bad, errors.New("a duration is at least 1s and a number at least 1"))
 	}
 	return o, bad

@@ -98,8 +98,9 @@ func (r *rig) log(name string) string {
 	return filepath.Join(r.dir, fmt.Sprintf("%02d-%s.log", r.ports, strings.ReplaceAll(name, " ", "-")))
 }
 
-// gateway starts `rouse serve` on a database, which it brings up to date, and waits until it is ready.
-func (r *rig) gateway(ctx context.Context, database string) (*target, error) {
+// gateway starts `rouse serve` on a database, which it brings up to date, and waits until it is ready. More variables
+// may set it up.
+func (r *rig) gateway(ctx context.Context, database string, more ...string) (*target, error) {
 	port, err := r.port()
 	if err != nil {
 		return nil, err
@@ -110,6 +111,7 @@ func (r *rig) gateway(ctx context.Context, database string) (*target, error) {
 		"ROUSE_INSECURE=true", "ROUSE_TYPE_SPAWN=all", "ROUSE_LOG_LEVEL=warn",
 		// Readers stay for a whole scenario: reconnects are no part of what is measured.
 		"ROUSE_SSE_MAX_AGE=30m")
+	env = append(env, more...)
 	if r.Debug != "" {
 		env = append(env, "ROUSE_DEBUG_LISTEN="+r.Debug)
 	}
