@@ -116,12 +116,19 @@ begin
         with ending as materialized (
             select c.id, c.service_id, c.name, c.entity_url, c.epoch, c.wake_id, c.runner_id, c.pool_id, v.status, v.error, v.acked, v.pending, v.next_wake, v.entity_status,
                    -- Progress: it ended well, or its cursor is not where the wake found it.
-                   case when v.status = 'released' or not v.pending or c.entity_url is null then true
-                        else coalesce((select max(_offset(cs.acked)) from consumer_streams cs where cs.consumer_id = c.id)
-                                      > (select n.notification_public #>> '{streams,0,ackedOffset}' from wake_notifications n where n.wake_id = c.wake_id), false)
-                        end as progress,
+                   v.status = 'released' or not v.pending or c.entity_url is null or m.moved as progress,
+                   -- A receiver that ends its claims and leaves everything as it was is told later each time (_fruitless_wait).
+                   v.pending and v.status <> 'expired' and c.runner_id is null and c.pool_id is null and not m.moved as fruitless,
                    q.tight or w.tight as tight
               from unnest(p_verdicts) v join consumers c on c.id = any (array[v.id])
+             cross join lateral (
+                   select case when not v.pending or v.status = 'released' and (c.runner_id is not null or c.pool_id is not null) then true
+                               when c.entity_url is null then coalesce(cardinality(v.streams), 0) > 0
+                                 or exists (select from consumer_claims k where k.consumer_id = c.name and k.epoch = c.epoch and k.service_id = c.service_id
+                                                                            and k.acked_streams is not null)
+                               else coalesce((select max(_offset(cs.acked)) from consumer_streams cs where cs.consumer_id = c.id)
+                                             > (select n.notification_public #>> '{streams,0,ackedOffset}' from wake_notifications n where n.wake_id = c.wake_id), false)
+                               end as moved) m
               left join lateral (select true as tight from runners q
                                   where q.id = any (array[c.runner_id]) and q.service_id = c.service_id and q.capacity is not null limit 1) q on true
               left join lateral (select true as tight from worker_pools w
@@ -132,7 +139,8 @@ begin
             update consumers c
                set state = 'idle', wake_id = null, holder = null, runner_id = null, claim_id = null, claimed_at = null, lease_expires_at = null,
                    pool_id = null, release_by = null,
-                   attempts = case when x.progress then 0 else c.attempts end, target_index = case when x.progress then 0 else c.target_index end
+                   attempts = case when x.progress then 0 else c.attempts end, target_index = case when x.progress then 0 else c.target_index end,
+                   fruitless = case when x.fruitless then least(c.fruitless + 1, 30) else 0 end
               from ending x
              where c.id = any (array[x.id])
         ), resolved as (

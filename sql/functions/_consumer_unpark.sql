@@ -9,7 +9,7 @@ declare
     v_c consumers;
 begin
     update consumers c
-       set parked_at = null, parked_reason = null, attempts = 0, target_index = 0,
+       set parked_at = null, parked_reason = null, attempts = 0, fruitless = 0, target_index = 0,
            paused = coalesce((select e.status = 'paused' from entities e where e.url = c.entity_url and e.service_id = c.service_id), false)
      where c.id = p_consumer.id
     returning * into v_c;

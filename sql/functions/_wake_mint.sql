@@ -28,7 +28,7 @@ begin
     with made as materialized (
         select c.id, c.service_id, c.name, c.epoch + 1 as epoch, c.entity_url, c.wake_ttl_ms * interval '1 ms' as ttl, m.reason, t.target, t.type,
                t.index, t.routed, c.attempts + 1 as attempt, m.wake_id, r.id as runner_id, w.id as pool_id,
-               coalesce(r.wake_stream, w.wake_stream) as wake_stream, u.streams,
+               coalesce(r.wake_stream, w.wake_stream) as wake_stream, u.streams, c.fruitless,
                case when t.routed then _route_due(c.service_id, c.entity_url, e.dispatch_policy, t.index, c.attempts + 1, p_now) end as due_at,
                jsonb_build_object(
                    'consumerId', c.name, 'epoch', c.epoch + 1, 'wakeId', m.wake_id,
@@ -84,7 +84,7 @@ begin
                 target_webhook_url, target, runner_wake_stream, notification_public, next_attempt_at, created_at,
                 target_pool_id, target_index, attempt)
         select m.service_id, m.wake_id, m.name, m.epoch, m.entity_url, m.type, m.runner_id,
-               m.target ->> 'url', m.target, m.wake_stream, m.notification, case when m.runner_id is null and m.pool_id is null then p_now end, p_now,
+               m.target ->> 'url', m.target, m.wake_stream, m.notification, case when m.runner_id is null and m.pool_id is null then p_now + _fruitless_wait(m.fruitless) end, p_now,
                m.pool_id, m.index, m.attempt
           from made m
     )

@@ -18,7 +18,7 @@ as $$
 begin
     return query
     with made as materialized (
-        select c.id, c.service_id, c.name, c.epoch + 1 as epoch, m.wake_id, s.type, s.wake_stream, t.stream_id,
+        select c.id, c.service_id, c.name, c.epoch + 1 as epoch, m.wake_id, s.type, s.wake_stream, t.stream_id, c.fruitless,
                case when s.target is null then
                    jsonb_strip_nulls(jsonb_build_object('type', s.type, 'subscription_id', s.id, 'mount', s.mount, 'url', s.webhook_url,
                                                         'wake_stream', s.wake_stream))
@@ -74,7 +74,7 @@ begin
         insert into wake_notifications (service_id, wake_id, consumer_id, epoch, target_type, target_webhook_url, target, runner_wake_stream,
                 notification_public, next_attempt_at, created_at)
         select m.service_id, m.wake_id, m.name, m.epoch, m.type, m.target ->> 'url', m.target, '/' || m.wake_stream,
-               m.notification, case when m.type <> 'pull-wake' then p_now end, p_now
+               m.notification, case when m.type <> 'pull-wake' then p_now + _fruitless_wait(m.fruitless) end, p_now
           from made m
     )
     select m.id, m.wake_id from made m;

@@ -33,6 +33,12 @@ begin
         return;
     end if;
     select * into v_c from consumers c where c.id = v_e.consumer_id for update;
+    if v_e.dispatch_policy -> 'targets' -> 0 is null then
+        -- What nobody could be told of is looked for by the scan from now on.
+        update streams s set pending = true
+          from consumer_streams cs
+         where cs.consumer_id = v_c.id and s.id = any (array[cs.stream_id]) and s.actionable > cs.acked and not s.pending and s.consumer_id = v_c.id;
+    end if;
     select * into v_e from entities e where e.url = p_url and e.service_id = p_service_id for no key update;
     v_now := coalesce(p_now, clock_timestamp());
     if not (p_trusted or v_e.created_by = p_principal or _entity_may(p_service_id, p_url, p_principal, 'manage', v_now)) then
@@ -57,7 +63,7 @@ begin
     update entities e set dispatch_policy = p_policy, updated_at = v_now where e.url = p_url and e.service_id = p_service_id;
     perform audit_add(p_service_id, p_principal, 'entity.move', p_url,
         jsonb_build_object('from', v_e.dispatch_policy, 'to', p_policy, 'reason', p_reason));
-    update consumers c set attempts = 0, target_index = 0 where c.id = v_c.id returning * into v_c;
+    update consumers c set attempts = 0, fruitless = 0, target_index = 0 where c.id = v_c.id returning * into v_c;
 
     if v_c.state = 'claimed' then
         v_by := least(v_c.release_by, v_now + least(greatest(coalesce(p_deadline_ms, 30000), 0), 600000) * interval '1 ms');
