@@ -64,8 +64,10 @@ func parseSnapshot(text string, s *ShapeSnapshot) (err error) {
 	return nil
 }
 
-// ShapeSettings fix the text form of values; the log's is the same.
-const shapeSettings = `select set_config('timezone', 'UTC', true), set_config('datestyle', 'ISO', true), set_config('jit', 'off', true)`
+// ShapeSettings fix the text form of values; the log's is the same. Rows are taken
+// as fast as their reader takes them, for as long as the caller allows.
+const shapeSettings = `select set_config('timezone', 'UTC', true), set_config('datestyle', 'ISO', true), set_config('jit', 'off', true),
+	set_config('statement_timeout', '0', true)`
 
 // ShapeRead reads rows for a shape in one snapshot: begin gets the snapshot,
 // then row gets each row's columns in text form, nil for null, valid during the

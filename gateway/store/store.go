@@ -10,8 +10,11 @@ package store
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"slices"
+	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -33,7 +36,9 @@ type Options struct {
 	Pooled bool
 	// AcquireTimeout bounds the wait for a connection; zero means 5 s.
 	AcquireTimeout time.Duration
-	// CallTimeout bounds a call whose context has no deadline; zero means 15 s.
+	// CallTimeout bounds a call whose context has no deadline; zero means 15 s. The
+	// database is told to give a statement up shortly before, so that nothing runs on
+	// there for nobody.
 	CallTimeout time.Duration
 }
 
@@ -49,6 +54,8 @@ type Store struct {
 	hot            *pgxpool.Pool // for batches that wait for no row
 	acquireTimeout time.Duration
 	callTimeout    time.Duration
+	// bare: there is a pooler that takes no settings with a connection.
+	bare atomic.Bool
 }
 
 // Open connects lazily: a database that is down now is reported by the calls,
@@ -81,10 +88,18 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		}
 		return true
 	}
+	st := &Store{acquireTimeout: o.AcquireTimeout, callTimeout: o.CallTimeout}
+	if st.acquireTimeout <= 0 {
+		st.acquireTimeout = 5 * time.Second
+	}
+	if st.callTimeout <= 0 {
+		st.callTimeout = 15 * time.Second
+	}
+	st.bare.Store(o.Pooled)
+	cfg.BeforeConnect = st.bounds(cfg.ConnConfig.RuntimeParams)
 	hot := cfg.Copy()
 	hot.MaxConns = min(hotConns, cfg.MaxConns/2)
 	cfg.MaxConns -= hot.MaxConns
-	st := &Store{acquireTimeout: o.AcquireTimeout, callTimeout: o.CallTimeout}
 	st.pool, err = pgxpool.NewWithConfig(ctx, cfg)
 	if err == nil && hot.MaxConns > 0 {
 		st.hot, err = pgxpool.NewWithConfig(ctx, hot)
@@ -94,13 +109,34 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, problem.Wrap(problem.DatabaseUnavailable, err, "The database pool could not be made.")
 	}
-	if st.acquireTimeout <= 0 {
-		st.acquireTimeout = 5 * time.Second
-	}
-	if st.callTimeout <= 0 {
-		st.callTimeout = 15 * time.Second
-	}
 	return st, nil
+}
+
+// bounds are the settings of every connection, unless the database's URL has its
+// own: a statement ends before its caller gives up waiting, and a transaction that
+// was left open ends, too. Poolers forward settings or refuse connections with
+// any; behind the latter the database's own apply.
+func (s *Store) bounds(given map[string]string) func(context.Context, *pgx.ConnConfig) error {
+	settings := map[string]string{
+		"statement_timeout":                   strconv.FormatInt((s.callTimeout - s.callTimeout/15).Milliseconds(), 10),
+		"idle_in_transaction_session_timeout": "60000",
+	}
+	return func(_ context.Context, c *pgx.ConnConfig) error {
+		if s.bare.Load() {
+			return nil
+		}
+		params := maps.Clone(c.RuntimeParams)
+		if params == nil {
+			params = map[string]string{}
+		}
+		for name, value := range settings {
+			if _, own := given[name]; !own {
+				params[name] = value
+			}
+		}
+		c.RuntimeParams = params
+		return nil
+	}
 }
 
 // Close ends all connections after their calls.
@@ -149,6 +185,9 @@ func (s *Store) conn(ctx context.Context, pool *pgxpool.Pool, f func(context.Con
 	}
 	actx, cancel := context.WithTimeout(ctx, s.acquireTimeout)
 	c, err := pool.Acquire(actx)
+	if pe, ok := errors.AsType[*pgconn.PgError](err); ok && pe.Code == pgerrcode.ProtocolViolation && !s.bare.Swap(true) {
+		c, err = pool.Acquire(actx)
+	}
 	cancel()
 	if err != nil {
 		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
