@@ -28,6 +28,19 @@ func (s *session) agree(ctx context.Context, known registered) error {
 	return err
 }
 
+// agreeAgain sets the key once more, when a pool's entry was sealed to another one.
+func (s *session) agreeAgain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.r.cfg.Timeout)
+	defer cancel()
+	known, err := s.gw.lookup(ctx)
+	if err == nil {
+		err = s.agree(ctx, known)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.log.Error("the gateway does not take the runner's key", "error", err)
+	}
+}
+
 // open gives an entry of a wake stream in the clear. It fails for one that is sealed to a key which is not this
 // process's; the wake stream is then read again from the cursor, once the gateway knows the right key.
 func (s *session) open(entry json.RawMessage) (json.RawMessage, error) {
