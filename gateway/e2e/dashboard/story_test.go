@@ -12,7 +12,8 @@ import (
 )
 
 // The story, watched: the phone sends, the laptop works, the laptop is killed in
-// the middle, and another machine finishes. Nobody reloads the page.
+// the middle, its work waits for it and falls back to a pool, whose machine
+// finishes. Nobody reloads the page.
 func TestTheStoryIsWatchedLive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *config.Config) { c.LeaseTTL = 2 * time.Second })
@@ -33,9 +34,13 @@ func TestTheStoryIsWatchedLive(t *testing.T) {
 	mac := startLaptop(t, laptopSpec{Server: w.gw.URL, ID: "mac", Label: "Kyle's MacBook", Command: script, Liveness: 700 * time.Millisecond})
 	w.online("mac")
 
+	w.runner("studio", "Studio", true)
+	w.pool("machines", "Machines", object{}, "studio")
+
 	d := open(t, w.gw.URL, "", desk, kyle)
 	d.sees("No entities yet.")
-	w.spawn("/chat/trip", object{"dispatch_policy": toRunner("mac")})
+	w.spawn("/chat/trip", object{"dispatch_policy": object{"targets": []any{
+		object{"type": "runner", "runnerId": "mac", "when": object{"unclaimedAfterMs": 3000}}, toPool("machines")}}})
 	d.sees("/chat/trip", "Waiting for input")
 	d.click(`//a[contains(@class, "entity")]`)
 	d.sees("Created")
@@ -59,12 +64,15 @@ func TestTheStoryIsWatchedLive(t *testing.T) {
 	_ = mac.Wait()
 	d.sees("Waiting for runner...", "expired")
 	d.picture("laptop killed")
-	if err := os.Remove(gate); err != nil {
-		t.Fatal(err)
-	}
-	startLaptop(t, laptopSpec{Server: w.gw.URL, ID: "mac", Label: "Kyle's MacBook", Command: script, Liveness: 700 * time.Millisecond})
-	d.sees("and a hotel: finished by mac", "Waiting for input")
-	d.picture("finished by another")
+	d.sees("superseded")
+	h := w.claim("studio")
+	d.sees("Running on Studio")
+	h.append(row("text", "studio", "insert", object{"text": "and a hotel: finished by studio"}))
+	d.sees("and a hotel: finished by studio")
+	d.picture("fallen back")
+	h.done()
+	d.sees("Waiting for input")
+	d.picture("finished by the pool")
 }
 
 // online waits until a runner is there and has said so.

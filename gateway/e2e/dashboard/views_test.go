@@ -52,7 +52,6 @@ func TestEveryViewShowsWhatThereIs(t *testing.T) {
 	w := everything(t)
 	for name, l := range map[string]look{"light": desk, "dark": night, "phone": phone, "phone dark": {width: 390, height: 844, dark: true, touch: true}} {
 		d := open(t, w.gw.URL, "", l, nil)
-		d.expect(`worker-pools|/parked|/policies`)
 		d.sees("/chat/garden", "Running on Kyle's MacBook", "Waiting for runner...", "Runner syncing pending work...", "Waiting for input", "Paused", "Killed", "Waiting for a dispatch target")
 		d.picture(name + " entities")
 		d.visit("#/entity/chat/garden")

@@ -69,6 +69,7 @@ async function problemOf(res: Response): Promise<Problem> {
 
 /** Keeps an eye on the clock, and on credentials that are missing or no longer good. */
 export const watchedFetch: typeof fetch = async (input, init) => {
+  const who = credentials.value
   const res = await fetch(input, init)
   const date = Date.parse(res.headers.get("date") ?? "")
   if (date) {
@@ -77,6 +78,7 @@ export const watchedFetch: typeof fetch = async (input, init) => {
   }
   if (res.status === 401 && !refused.value) {
     const p = await problemOf(res.clone())
+    if (who !== credentials.value) return res // somebody else's by now
     // A refusal of rights is a 401 too on this wire; rows are refused to nobody who is signed in.
     if (p.code === "UNAUTHENTICATED" || res.url.includes("/v1/shape?")) refused.value ||= credentials.value.token ? p.message : "This gateway asks who you are."
   }

@@ -5,11 +5,14 @@
 // A browser opens six connections to a gateway without TLS. Entities and their
 // dispatch state hold one each; what changes seldom is asked for instead.
 import { isChangeMessage, isControlMessage, ShapeStream, type Message, type Offset } from "@electric-sql/client"
-import { signal } from "@preact/signals"
+import { batch, effect, signal } from "@preact/signals"
 import { address, identity, Problem, refused, textOf, watchedFetch } from "./api"
 
 const drawEvery = 100
 const askEvery = 2000
+
+/** The last request of a table that is asked for. */
+let asking: Promise<void> = Promise.resolve()
 
 /** How a table is doing. */
 export type State = "loading" | "live" | "broken"
@@ -23,6 +26,8 @@ export class Table<R> {
   readonly state = signal<State>("loading")
   readonly error = signal("")
   private drawing = 0
+  /** All rows there were have come. */
+  private complete = false
   private stop = new AbortController()
   private seen = new Set<number>()
   private waiters: { txid: number; done: () => void }[] = []
@@ -36,12 +41,26 @@ export class Table<R> {
     this.stop = new AbortController()
     this.rows.clear()
     this.keys.clear()
+    this.complete = false
     this.state.value = "loading"
     void (this.options.live ? this.follow() : this.poll())
   }
 
   end() {
     this.stop.abort()
+  }
+
+  /** Waits until the first rows are there, or that has failed. */
+  settled(): Promise<void> {
+    const { signal } = this.stop
+    return new Promise((resolve) => {
+      signal.addEventListener("abort", () => resolve())
+      const stop = effect(() => {
+        if (this.state.value === "loading") return
+        resolve()
+        queueMicrotask(() => stop())
+      })
+    })
   }
 
   /** Waits until a transaction's change has been seen; false when it was not in time. */
@@ -80,6 +99,11 @@ export class Table<R> {
     let offset: Offset | undefined, handle: string | undefined
     while (!signal.aborted) {
       if (document.visibilityState === "visible") {
+        // One after the other, so that few rows are asked for at once.
+        const before = asking
+        let done = () => {}
+        asking = new Promise((resolve) => { done = resolve })
+        await before
         const stream = this.stream(signal, false, offset, handle)
         const ok = await new Promise<boolean>((resolve) => {
           stream.subscribe((messages) => {
@@ -91,6 +115,7 @@ export class Table<R> {
         })
         if (ok) [offset, handle] = [stream.lastOffset, stream.shapeHandle]
         stream.unsubscribeAll()
+        done()
       }
       await new Promise((resolve) => setTimeout(resolve, askEvery))
     }
@@ -129,14 +154,23 @@ export class Table<R> {
         changed = true
         this.rows.clear()
         this.keys.clear()
+        this.complete = false
         this.state.value = "loading"
       } else if (m.headers.control === "up-to-date" && this.state.value !== "live") {
-        this.state.value = "live"
-        this.error.value = ""
-        changed = true
+        changed = this.complete = true
       }
     }
-    if (changed && !this.drawing) this.drawing = window.setTimeout(() => { this.drawing = 0; this.version.value++ }, drawEvery)
+    if (changed && !this.drawing) this.drawing = window.setTimeout(() => this.draw(), drawEvery)
+  }
+
+  private draw() {
+    this.drawing = 0
+    batch(() => {
+      this.version.value++
+      if (!this.complete) return
+      this.state.value = "live"
+      this.error.value = ""
+    })
   }
 
   private saw(txid: number) {

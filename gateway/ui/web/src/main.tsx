@@ -2,7 +2,7 @@
 import { render } from "preact"
 import { computed, effect, signal } from "@preact/signals"
 import { credentials, refused, service, signIn } from "./api"
-import { begin, connection } from "./store"
+import { begin, connection, parked } from "./store"
 import { Dialogs, Toasts } from "./dialogs"
 import { Icon, type IconName } from "./bits"
 import { Entities } from "./views/entities"
@@ -55,7 +55,7 @@ function Frame() {
         <a class="brand" href="#/entities" aria-label="Rouse"><img src="icon.svg" width="28" height="28" alt="" /><span>Rouse</span></a>
         <nav aria-label="Sections">
           {sections.map((s) => (
-            <a key={s.view} href={`#/${s.view}`} aria-current={at === s.view ? "page" : undefined}><Icon name={s.icon} /><span>{s.title}</span></a>
+            <a key={s.view} href={`#/${s.view}`} aria-current={at === s.view ? "page" : undefined}><Icon name={s.icon} /><span>{s.title}</span>{s.view === "parked" && parked.value.length > 0 && <b class="badge bad">{parked.value.length}</b>}</a>
           ))}
         </nav>
         <div class="foot">

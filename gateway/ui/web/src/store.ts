@@ -1,6 +1,6 @@
 // What the page knows: the live tables, and what is derived from them.
 import { computed, effect, signal } from "@preact/signals"
-import { credentials, entityPath, get, refused, serverNow } from "./api"
+import { credentials, entityPath, get, refused, serverNow, textOf } from "./api"
 import { display, online, type Display } from "./display"
 import { Table } from "./live"
 import type { DiagnosticsRow, DispatchRow, EntityRow, FailedWakeRow, RunnerRow } from "./rows"
@@ -26,18 +26,58 @@ export const connection = computed(() => {
   return all.some((t) => t.state.value === "loading") ? { state: "loading" as const, text: "" } : { state: "live" as const, text: "" }
 })
 
+/** Work that was given up and waits for a person. */
+export interface ParkedWork {
+  entity_url: string
+  type: string
+  reason: string
+  attempts: number
+  parked_at: string
+  pending_since?: string
+  last_error?: string | null
+}
+
+export const parked = signal<ParkedWork[]>([])
+export const parkedError = signal("")
+const parkedReasons = computed(() => new Map(parked.value.map((p) => [p.entity_url, p.reason])))
+
+/** No row tells of parking, so it is asked for. */
+export function askParked() {
+  if (document.visibilityState !== "visible" || refused.value) return
+  get<ParkedWork[]>("/_electric/parked", { limit: 1000 }).then((list) => {
+    parkedError.value = ""
+    if (JSON.stringify(list) !== JSON.stringify(parked.value)) parked.value = list
+  }, (e) => { parkedError.value = textOf(e) })
+}
+
 /** The time by the gateway's clock; moves every second while the page is seen. */
 export const now = signal(serverNow())
+
+let starts = 0
+
+/** Starts the tables one after the other: all rows at once are more than a small gateway reads at a time. */
+async function startAll() {
+  const mine = ++starts
+  for (const t of all) t.end()
+  for (const t of all) {
+    t.start()
+    await t.settled()
+    if (mine !== starts) return
+  }
+}
 
 /** Starts following, anew whenever somebody else signs in. */
 export function begin() {
   setInterval(() => { if (document.visibilityState === "visible") now.value = serverNow() }, 1000)
+  setInterval(askParked, 3000)
   effect(() => {
     void credentials.value
     asked.clear()
-    for (const t of all) t.start()
+    parked.value = []
+    setTimeout(askParked, 500)
+    void startAll()
   })
-  effect(() => { if (refused.value) for (const t of all) t.end() })
+  effect(() => { if (refused.value) { starts++; for (const t of all) t.end() } })
 }
 
 export interface Shown extends Display {
@@ -66,7 +106,7 @@ function ask(s: Shown) {
 export function show(e: EntityRow, at: number, visible = false): Shown {
   const d = dispatch.rows.get(e.url)
   const s: Shown = {
-    ...display({ entity: e, dispatch: d, runner: (id) => runners.rows.get(id), diagnostics: (id) => diagnostics.rows.get(id), failed: (id) => failedWakes.rows.has(id), now: at }),
+    ...display({ entity: e, dispatch: d, runner: (id) => runners.rows.get(id), diagnostics: (id) => diagnostics.rows.get(id), failed: (id) => failedWakes.rows.has(id), parked: (url) => parkedReasons.value.get(url), now: at }),
     entity: e, dispatch: d,
   }
   if (!s.ask) return s
@@ -79,6 +119,7 @@ export function show(e: EntityRow, at: number, visible = false): Shown {
 export const shown = computed(() => {
   for (const t of all) void t.version.value
   void answers.value
+  void parked.value
   void slow.value
   const at = serverNow()
   const list: Shown[] = []

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks"
 import { call, entityPath, get, seg, textOf } from "../api"
 import { Form, jsonField, jsonOrText } from "../dialogs"
 import type { Policy, RunnerRow, Target } from "../rows"
-import { entities, runners, runnersShown } from "../store"
+import { askParked, entities, parked, runners, runnersShown } from "../store"
 import { targetName } from "../words"
 import { entityLink } from "./entities"
 
@@ -126,10 +126,10 @@ export function Move({ url, policy, claimed }: { url: string; policy: Policy | n
     const next = chosenPolicy(data, policy?.giveUp)
     if (!next) throw new Error("Choose a target to move it to.")
     const reason = String(data.get("reason") ?? "").trim()
-    const r = await call<{ txid?: number; release_by?: string | null }>("POST", `${entityPath(url)}/move`, {
-      dispatch_policy: next, deadlineMs: Number(data.get("deadline") ?? 30) * 1000, ...(reason && { reason }),
+    const r = await call<{ txid?: number; release_by?: string | null; outcome?: string }>("POST", `${entityPath(url)}/move`, {
+      dispatch_policy: next, deadline_ms: Number(data.get("deadline") ?? 30) * 1000, ...(reason && { reason }),
     })
-    return seen(r.txid, r.release_by ? "It moves as soon as its holder lets go." : "It has moved.")
+    return seen(r.txid, r.release_by ? "It moves as soon as its holder lets go." : r.outcome === "unchanged" ? "That is where it is already." : "It has moved.")
   }
   return (
     <Form title={`Move ${url}`} action="Move" submit={submit}>
@@ -154,6 +154,14 @@ export async function redeliver(wakeId: string): Promise<string> {
 }
 
 export async function redrive(url: string): Promise<string> {
-  const r = await call<{ txid?: number }>("POST", `${entityPath(url)}/redrive`)
-  return seen(r?.txid, `${url} is tried again.`)
+  await call("POST", `${entityPath(url)}/redrive`)
+  parked.value = parked.value.filter((p) => p.entity_url !== url)
+  askParked()
+  return `${url} is tried again.`
+}
+
+/** Drains a member of a pool, or lets it take part again. */
+export async function setMember(pool: string, runnerId: string, label: string, on: boolean): Promise<string> {
+  await call("PUT", `/_electric/worker-pools/${seg(pool)}/members/${seg(runnerId)}`, { status: on ? "active" : "disabled" })
+  return on ? `${label} takes part again.` : `${label} is drained: it gets nothing new of this pool, and what it holds runs to its end.`
 }

@@ -33,7 +33,7 @@ export function Conversation({ tail }: { tail: Tail }) {
       </div>
       <div class="conversation" ref={box} role="log" aria-label="Stream" tabIndex={0}>
         {tail.state.value === "broken" && <p class="error" role="alert">{tail.error.value}</p>}
-        {tail.state.value === "loading" && !items.length && <div class="loading" aria-busy="true"><span /><span /></div>}
+        {tail.state.value === "loading" && !items.length && <div class="skeleton" aria-busy="true"><span /><span /></div>}
         {items.length > count && <button class="quiet more" onClick={() => { atEnd.current = false; setCount(count + page) }}>Show earlier ({items.length - count})</button>}
         {visible.map((i) => (raw ? <pre key={i.id} class="rawrow">{JSON.stringify(i.raw)}</pre> : <Entry key={i.id} item={i} turn={i.turn} />))}
       </div>

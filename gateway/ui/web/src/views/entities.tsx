@@ -100,7 +100,7 @@ export function Entities() {
         ))}
       </div>
       {items.length > 0 ? <VirtualList items={items} height={narrow ? 68 : 46} label="Entities" id={(s) => s.entity.url} row={(s) => <Row of={s} />} />
-        : entities.state.value === "loading" ? <div class="loading" aria-busy="true"><span /><span /><span /><span /></div>
+        : entities.state.value === "loading" ? <div class="skeleton" aria-busy="true"><span /><span /><span /><span /></div>
           : total ? <Empty title="Nothing matches."><p><button class="quiet" onClick={() => { search.value = ""; only.value = "" }}>Show all</button></p></Empty>
             : <Empty title="No entities yet."><p>Spawn one here, or with <code>rouse entity spawn --help</code>.</p></Empty>}
     </section>

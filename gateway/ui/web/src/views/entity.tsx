@@ -25,7 +25,7 @@ export interface Wake {
   target_index?: number
   attempt?: number
   runner_wake_stream_offset: string | null
-  notification_public?: { triggerEvent?: string; streams?: { path: string; offset: string }[] }
+  notification_public?: { triggerEvent?: string; targetIndex?: number; attempt?: number; streams?: { path: string; offset: string }[] }
   delivery_status: string
   claim_status: string
   attempts: number
@@ -97,7 +97,7 @@ export function Entity({ url }: { url: string }) {
   void shown.value
   const row = entities.rows.get(url)
   if (!row) {
-    return entities.state.value === "loading" ? <div class="loading" aria-busy="true"><span /><span /><span /></div>
+    return entities.state.value === "loading" ? <div class="skeleton" aria-busy="true"><span /><span /><span /></div>
       : <Empty title={`There is no entity ${url} that you may see.`}><p><a href="#/entities">All entities</a></p></Empty>
   }
   const s = show(row, now.value, true)
@@ -162,8 +162,9 @@ function activeTarget(targets: Target[], open: Target | null | undefined, claim:
   const at = (t: Target) => targets.findIndex((x) => x.type === t.type && x.runnerId === t.runnerId && x.workerPoolId === t.workerPoolId && x.url === t.url)
   if (open) return at(open)
   if (!claimed || !claim) return -1
-  if (claim.epoch === wake?.epoch && wake.target_index !== undefined) return wake.target_index
-  return targets.findIndex((t) => (claim.pool_id ? t.workerPoolId === claim.pool_id : claim.runner_id ? t.runnerId === claim.runner_id : t.type === wake?.target_type))
+  const index = wake?.epoch === claim.epoch ? wake.target_index ?? wake.notification_public?.targetIndex : undefined
+  if (index !== undefined) return index
+  return targets.findIndex((t) => t.type === wake?.target_type && (t.type !== "runner" || t.runnerId === claim.runner_id) && (!t.url || t.url === wake.target_webhook_url))
 }
 
 function Targets({ targets, active }: { targets: Target[]; active: number }) {
@@ -192,7 +193,7 @@ function Wakes({ wakes, claims, chosen, choose }: { wakes: Wake[]; claims: Claim
         return (
           <button key={w.wake_id} class="wakerow" aria-pressed={w.wake_id === chosen} onClick={() => choose(w.wake_id)}>
             <b>{w.epoch}</b>
-            <span class="to">{w.target_runner_id ?? w.target_pool_id ?? w.target_webhook_url ?? w.target_type}</span>
+            <span class="to">{w.target_runner_id ?? w.target_pool_id ?? w.target_webhook_url ?? (c?.runner_id ? `${c.runner_id} of the pool` : w.target_type.replace("worker-pool", "pool"))}</span>
             <Badge tone={c ? claimTone[c.status] : how === "failed" ? "bad" : "calm"}>{how}</Badge>
             <time title={full(w.created_at)}>{clock(w.created_at)}</time>
           </button>

@@ -7,19 +7,18 @@ import { millis } from "../rows"
 import { now, runners, runnersShown, type RunnerShown } from "../store"
 import { person } from "../timeline"
 import { ago, full, span } from "../words"
-import { setRunner } from "./actions"
+import { setMember, setRunner } from "./actions"
 import { entityLink } from "./entities"
 
 export interface Pool {
   id: string
-  name?: string
-  owner_principal?: string
+  name: string
+  owner_principal: string
   admin_status: string
-  max_concurrent_claims_per_runner?: number | null
-  max_total_claims?: number | null
-  members?: { runnerId: string; label?: string; ownerPrincipal?: string; status: string; online?: boolean; activeClaims?: number; capacity?: number | null }[]
-  active_claims?: number
-  waiting?: number
+  capacity_policy: { maxConcurrentClaimsPerRunner?: number; maxTotalClaims?: number }
+  members: { runner_id: string; label?: string; owner_principal?: string; status: string; liveness?: string; active_claims: number; capacity?: number }[]
+  active_claims: number
+  waiting_wakes: number
 }
 
 /** Asks again every few seconds while the page is seen. */
@@ -70,29 +69,31 @@ export function Runners() {
       <div class="head"><h1 id="title">Runners <span class="count">{list.length}</span></h1><p class="muted">{online} online, {held} {held === 1 ? "entity" : "entities"} held</p></div>
       {pools.value.length > 0 && (
         <div class="pools" role="list" aria-label="Pools">
-          {pools.value.map((p) => <PoolCard key={p.id} pool={p} />)}
+          {pools.value.map((p) => <PoolCard key={p.id} pool={p} again={pools.again} />)}
         </div>
       )}
       {list.length ? <VirtualList items={list} height={narrow ? 124 : 60} label="Runners" id={(r) => r.runner.id} row={(r) => <Runner of={r} />} />
-        : runners.state.value === "loading" ? <div class="loading" aria-busy="true"><span /><span /><span /></div>
+        : runners.state.value === "loading" ? <div class="skeleton" aria-busy="true"><span /><span /><span /></div>
           : <Empty title="No runners yet."><p>Start one: <code>rouse runner run --help</code></p></Empty>}
     </section>
   )
 }
 
-function PoolCard({ pool: p }: { pool: Pool }) {
+function PoolCard({ pool: p, again }: { pool: Pool; again: () => void }) {
+  const most = p.capacity_policy?.maxTotalClaims, each = p.capacity_policy?.maxConcurrentClaimsPerRunner
+  const part = most ? Math.min(1, p.active_claims / most) : 0
   const members = p.members ?? []
-  const held = p.active_claims ?? members.reduce((n, m) => n + (m.activeClaims ?? 0), 0)
-  const part = p.max_total_claims ? Math.min(1, held / p.max_total_claims) : 0
   return (
     <div class="card pool" role="listitem">
-      <header><Icon name="pool" /><b>{p.name || p.id}</b>{p.admin_status === "disabled" && <Badge tone="held">disabled</Badge>}</header>
-      <p><b>{held}</b>{p.max_total_claims ? ` of ${p.max_total_claims}` : ""} held, <span class={p.waiting ? "warn" : "muted"}><b>{p.waiting ?? 0}</b> waiting</span></p>
-      {p.max_total_claims ? <svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true"><rect width="100" height="4" /><rect class="part" width={part * 100} height="4" /></svg> : null}
+      <header><Icon name="pool" /><b>{p.name || p.id}</b>{p.name && p.name !== p.id && <span class="muted">{p.id}</span>}{p.admin_status === "disabled" && <Badge tone="held">disabled</Badge>}</header>
+      <p><b>{p.active_claims}</b>{most ? ` of ${most}` : ""} held, <span class={p.waiting_wakes ? "warn" : "muted"}><b>{p.waiting_wakes}</b> waiting</span>{each ? <span class="muted">, {each} a runner</span> : null}</p>
+      {most ? <svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true"><rect width="100" height="4" /><rect class="part" width={part * 100} height="4" /></svg> : null}
       <ul class="members">
         {members.slice(0, 12).map((m) => (
-          <li key={m.runnerId}><span class={`dot ${m.status !== "active" ? "held" : m.online ? "good" : "dim"}`} aria-hidden="true" />{m.label || m.runnerId}
-            <span class="muted"> {m.status !== "active" ? m.status : m.online ? "online" : "offline"}, {m.activeClaims ?? 0} held{m.status === "disabled" && (m.activeClaims ?? 0) > 0 ? ", draining" : ""}</span></li>
+          <li key={m.runner_id}><span class={`dot ${m.status !== "active" ? "held" : m.liveness === "online" ? "good" : "dim"}`} aria-hidden="true" />
+            <span class="name">{m.label || m.runner_id} <span class="muted">{m.status !== "active" ? m.status === "disabled" && m.active_claims ? "draining" : m.status : m.liveness ?? "offline"}, {m.active_claims} held</span></span>
+            {m.status !== "invited" && <button class="small quiet" aria-label={`${m.status === "active" ? "Drain" : "Undrain"} ${m.label || m.runner_id}`}
+              onClick={() => attempt(async () => { const t = await setMember(p.id, m.runner_id, m.label || m.runner_id, m.status !== "active"); again(); return t })}>{m.status === "active" ? "Drain" : "Undrain"}</button>}</li>
         ))}
         {members.length > 12 && <li class="muted">and {members.length - 12} more</li>}
         {!members.length && <li class="muted">no members yet</li>}

@@ -25,8 +25,9 @@ function offsets(acked: unknown): string {
 }
 
 function steps(w: Wake, c: Claim | undefined): Step[] {
+  const nth = w.attempt ?? w.notification_public?.attempt ?? 1
   const out: Step[] = [{ from: 0, to: 1, words: w.notification_public?.triggerEvent?.replaceAll("_", " ") ?? "work arrived", at: millis(w.created_at) }]
-  out.push({ from: 1, to: 1, words: `wake ${w.epoch} minted${w.attempt && w.attempt > 1 ? `, attempt ${w.attempt}` : ""}`, at: millis(w.created_at) })
+  out.push({ from: 1, to: 1, words: `wake ${w.epoch} minted${nth > 1 ? `, attempt ${nth}` : ""}`, at: millis(w.created_at) })
   const tries = w.attempts > 1 ? `, ${w.attempts} tries` : ""
   if (w.delivered_at) out.push({ from: 1, to: 2, words: `told${tries}`, at: millis(w.delivered_at) })
   else if (w.delivery_status === "failed") out.push({ from: 1, to: 2, words: `delivery failed${tries}`, at: NaN, tone: "bad" })
