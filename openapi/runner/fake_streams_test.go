@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -117,4 +118,16 @@ func (f *fake) recall(entity string, entry bool) {
 	if entry {
 		f.push(wakePath, json.RawMessage(fmt.Sprintf(`{"type":"release","wakeId":%q,"epoch":%d,"releaseBy":%q}`, wakeID(entity+"/main", c.epoch), c.epoch, time.Now().Add(time.Hour).Format(time.RFC3339))))
 	}
+}
+
+// waiting are the paths whose wakes wait for the runner, the oldest first; the caller holds the lock.
+func (f *fake) waiting() (out []string) {
+	for path, c := range f.subject {
+		pool := f.via[strings.TrimSuffix(path, "/main")]
+		if c.state == "waking" && (pool == "" || f.pools[pool] == "active") {
+			out = append(out, path)
+		}
+	}
+	slices.Sort(out)
+	return out
 }

@@ -340,6 +340,13 @@ func (f *fake) claim(body []byte) (int, any) {
 		ClaimID    string
 	}
 	_ = json.Unmarshal(body, &b)
+	if b.Stream == "" {
+		// What has waited longest, of the runner's own and its pools'.
+		for _, at := range f.waiting() {
+			return f.claim(json.RawMessage(fmt.Sprintf(`{"stream":%q,"generation":%d,"claimId":%q}`, at[1:], f.subject[at].epoch, b.ClaimID)))
+		}
+		return 204, nil
+	}
 	path := "/" + b.Stream
 	c := f.consumer(path)
 	f.settle(path, c)

@@ -3,9 +3,11 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -113,10 +115,47 @@ func TestJoiningPools(t *testing.T) {
 	}
 }
 
-// A pool's wake that its members may not claim now is left to the others, and to the gateway, which tells of it again.
-func TestAFullPoolIsNotAskedOverAndOver(t *testing.T) {
+// Where others are faster, or the pool has no room, one question answers for all that was told before; the gateway tells
+// of what is left once there is room.
+func TestAnEmptyPoolIsNotAskedOverAndOver(t *testing.T) {
 	t.Parallel()
-	for _, code := range []string{"POOL_FULL", "RUNNER_FULL", "NOT_POOL_MEMBER"} {
+	f := newFake(t)
+	f.pools["a"] = "active"
+	for i := range 50 {
+		f.via[fmt.Sprintf("/t/%d", i)] = "a"
+		f.send(fmt.Sprintf("/t/%d", i), "hello")
+		f.mu.Lock()
+		f.consumer(fmt.Sprintf("/t/%d/main", i)).state = "claimed" // by somebody else
+		f.consumer(fmt.Sprintf("/t/%d/main", i)).until = time.Now().Add(time.Hour)
+		f.mu.Unlock()
+	}
+	dir := CursorDir(t.TempDir())
+	r := start(t, func(c *Config) { c.Cursors = dir }, func(ctx context.Context, c *Claim) error {
+		_, err := collect(ctx, c)
+		return err
+	}, f)
+	eventually(t, "it asks", func() bool { return f.count("claim") > 0 })
+	n := f.count("alive")
+	eventually(t, "two more heartbeats", func() bool { return f.count("alive") >= n+2 })
+	if n := f.count("claim"); n > 8 { // as many as it may work at once, and a few that were told of a little later
+		t.Errorf("%d claims for what is gone", n)
+	}
+	if c, err := dir.Load("r1", f.srv.URL+" default worker-pool a"); err != nil || c.Offset != offset(50) {
+		t.Errorf("the cursor stays at %+v %v", c, err)
+	}
+	f.mu.Lock()
+	f.consumer("/t/7/main").state = "waking"
+	f.push(poolPath("a"), f.wake("/t/7/main", 1)) // the same wake again
+	f.mu.Unlock()
+	if e := r.until(Done); e.Entity != "/t/7" {
+		t.Errorf("%+v", e)
+	}
+}
+
+// A refusal is not taken for an answer: it is asked again, a little later each time.
+func TestWhatIsRefusedIsAskedForAgainLater(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{"RUNNER_FULL", "OVERLOADED"} {
 		f := newFake(t)
 		f.via["/t/1"], f.pools["a"] = "a", "active"
 		f.mu.Lock()
@@ -127,19 +166,60 @@ func TestAFullPoolIsNotAskedOverAndOver(t *testing.T) {
 			return err
 		}, f)
 		f.send("/t/1", "hello")
-		if e := r.until(Refused); e.Entity != "/t/1" {
-			t.Errorf("%+v", e)
-		}
+		eventually(t, "it asks again", func() bool { return f.count("claim") > 2 })
 		n := f.count("alive")
 		eventually(t, "two more heartbeats", func() bool { return f.count("alive") >= n+2 })
-		if n := f.count("claim"); n != 1 {
+		if n := f.count("claim"); n > 20 {
 			t.Errorf("%s: %d claims", code, n)
 		}
 		f.mu.Lock()
 		delete(f.status, "claim")
-		f.push(poolPath("a"), f.wake("/t/1/main", 1)) // the same wake again
 		f.mu.Unlock()
 		r.until(Done)
+	}
+}
+
+// Many entities of a pool and of its own: each is worked once at a time, none is left, whoever was faster.
+func TestPoolAndOwnWorkTogether(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.pools["a"] = "active"
+	for i := range 30 {
+		if i%3 > 0 {
+			f.via[fmt.Sprintf("/t/%d", i)] = "a"
+		}
+	}
+	var busy sync.Map
+	r := start(t, func(c *Config) { c.Capacity = 3 }, func(ctx context.Context, c *Claim) error {
+		if _, twice := busy.LoadOrStore(c.Entity(), true); twice {
+			t.Errorf("%s is worked twice at once", c.Entity())
+		}
+		defer busy.Delete(c.Entity())
+		_, err := collect(ctx, c)
+		return err
+	}, f)
+	for round := range 3 {
+		for i := range 30 {
+			f.send(fmt.Sprintf("/t/%d", i), fmt.Sprint(round))
+		}
+	}
+	eventually(t, "all is worked", func() bool {
+		for i := range 30 {
+			if c := f.look(fmt.Sprintf("/t/%d", i)); c.acked != 3 || c.state != "idle" {
+				return false
+			}
+		}
+		return true
+	})
+	if err := r.end(); err != nil {
+		t.Error(err)
+	}
+	for i := range 30 {
+		for _, h := range f.look(fmt.Sprintf("/t/%d", i)).history {
+			if strings.HasPrefix(h, "expired") || strings.HasPrefix(h, "failed") {
+				t.Errorf("/t/%d: %s", i, h)
+			}
+		}
 	}
 }
 

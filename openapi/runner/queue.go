@@ -20,7 +20,9 @@ type queue struct {
 	lanes map[string]*lane
 	ready []*lane
 	// done holds the highest epoch of a stream that can never be claimed again. It saves requests and is nothing more.
-	done   map[string]int64
+	done map[string]int64
+	// hints are wakes of pools, which others may have claimed by now: each says only that there may be something to claim.
+	hints  hints
 	filled chan struct{} // has a value when ready may have grown
 	taken  chan struct{} // has a value when ready has shrunk
 }
@@ -39,7 +41,7 @@ type lane struct {
 
 func newQueue() *queue {
 	return &queue{
-		lanes: map[string]*lane{}, done: map[string]int64{},
+		lanes: map[string]*lane{}, done: map[string]int64{}, hints: newHints(),
 		filled: make(chan struct{}, 1), taken: make(chan struct{}, 1),
 	}
 }
@@ -103,9 +105,9 @@ func (q *queue) push(l *lane) {
 func (q *queue) wait(ctx context.Context) bool {
 	for {
 		q.mu.Lock()
-		n := len(q.ready)
+		some := len(q.ready) > 0 || q.hints.open()
 		q.mu.Unlock()
-		if n > 0 {
+		if some {
 			return ctx.Err() == nil
 		}
 		select {
@@ -120,12 +122,20 @@ func (q *queue) wait(ctx context.Context) bool {
 func (q *queue) take(ctx context.Context) (l *lane, w *wake, superseded context.Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.ready) == 0 {
-		return nil, nil, nil
+	for l == nil {
+		if len(q.ready) == 0 {
+			return nil, nil, nil
+		}
+		l, q.ready = q.ready[0], q.ready[1:]
+		signal(q.taken)
+		l.queued = false
+		if l.next == nil || l.current != 0 { // it was granted otherwise
+			if l.current == 0 {
+				delete(q.lanes, l.path)
+			}
+			l = nil
+		}
 	}
-	l, q.ready = q.ready[0], q.ready[1:]
-	signal(q.taken)
-	l.queued = false
 	w, l.next = l.next, nil
 	l.current = w.epoch
 	superseded, l.supersede = context.WithCancel(ctx)

@@ -2,12 +2,14 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/rouse-run/rouse/openapi/runner/call"
+	"github.com/rouse-run/rouse/openapi/runner/sealed"
 	"github.com/rouse-run/rouse/openapi/runner/tail"
 )
 
@@ -110,6 +112,9 @@ func (f *source) follow(ctx context.Context) error {
 			return nil
 		}
 		if f.pool != "" {
+			if errors.Is(err, sealed.ErrOtherKey) {
+				s.agreeAgain(ctx)
+			}
 			continue // whether the runner is still in it, the heartbeats tell
 		}
 		if err := s.prepare(ctx); err != nil && ctx.Err() == nil {
@@ -137,7 +142,11 @@ func (f *source) accept(ctx context.Context, b tail.Batch) error {
 	at := f.progress.add(b.Offset, len(wakes))
 	for _, w := range wakes {
 		w.settle = sync.OnceFunc(func() { f.progress.settle(at) })
-		if err := s.queue.put(ctx, w); err != nil {
+		put := s.queue.put
+		if w.pooled() {
+			put = s.queue.hint
+		}
+		if err := put(ctx, w); err != nil {
 			return err
 		}
 	}

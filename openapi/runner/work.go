@@ -38,12 +38,16 @@ func (s *session) dispatch(ctx context.Context, working *sync.WaitGroup) {
 			continue
 		}
 		l, w, superseded := s.queue.take(s.grace)
-		if w == nil {
+		if w == nil && !s.queue.draw() {
 			<-s.r.slots
 			continue
 		}
 		working.Go(func() {
 			defer func() { <-s.r.slots }()
+			if w == nil {
+				s.seek(ctx)
+				return
+			}
 			s.work(ctx, superseded, l, w)
 		})
 	}
@@ -68,7 +72,13 @@ func (s *session) work(ctx, superseded context.Context, l *lane, w *wake) {
 		s.observe(e)
 		return
 	}
-	if w.from.progress.crowded() {
+	s.carry(superseded, l, w, c)
+}
+
+// carry runs the handler for a wake that was granted.
+func (s *session) carry(superseded context.Context, l *lane, w *wake, c *Claim) {
+	e := Event{Kind: Claimed, Took: time.Since(w.received), Entity: c.Entity(), WakeID: c.hold.wakeID, Epoch: c.hold.epoch}
+	if w.from != nil && w.from.progress.crowded() {
 		w.settle()
 	}
 	stop := context.AfterFunc(superseded, func() {
@@ -77,7 +87,6 @@ func (s *session) work(ctx, superseded context.Context, l *lane, w *wake) {
 		}
 	})
 	defer stop()
-	e.Kind, e.Took, e.Entity, e.WakeID, e.Epoch = Claimed, time.Since(w.received), c.Entity(), c.hold.wakeID, c.hold.epoch
 	s.observe(e)
 
 	began := time.Now()
@@ -114,9 +123,6 @@ func (s *session) again(w *wake, err error) bool {
 		return false
 	}
 	switch status := call.Status(err); {
-	case call.Code(err) == "POOL_FULL", call.Code(err) == "NOT_POOL_MEMBER", call.Code(err) == "RUNNER_FULL" && w.pooled():
-		// Another member takes it; if all are full, the gateway tells of it again once there is room.
-		return false
 	case call.Code(err) == "RUNNER_FULL":
 		// The gateway counts more claims than this process holds. One of them ends sooner or later.
 		return true
@@ -138,7 +144,7 @@ func (s *session) attempt(ctx context.Context, w *wake) (*Claim, error) {
 	var err error
 	granted := true
 	sent := time.Now()
-	if s.r.cfg.Style == Callback && w.token != "" && w.wakeID != "" {
+	if s.r.cfg.Style == Callback && w.token != "" && w.wakeID != "" && !w.pooled() {
 		g, err = s.gw.acquire(one, w.wakeID, w.epoch, w.token, w.claimID)
 		g.notification = w.raw
 		if g.token == "" {
@@ -153,6 +159,11 @@ func (s *session) attempt(ctx context.Context, w *wake) (*Claim, error) {
 	if !granted {
 		return nil, errRefused
 	}
+	return s.whole(g, sent, w.claimID)
+}
+
+// whole makes a claim of a grant, with its write token.
+func (s *session) whole(g grant, sent time.Time, claimID string) (*Claim, error) {
 	c, err := s.newClaim(g, sent)
 	if err != nil {
 		return nil, err
@@ -160,7 +171,7 @@ func (s *session) attempt(ctx context.Context, w *wake) (*Claim, error) {
 	for g.writeToken == "" {
 		asked := time.Now()
 		err := c.try(s.base, func(ctx context.Context) (err error) {
-			g, err = s.gw.acquire(ctx, c.hold.wakeID, c.hold.epoch, c.hold.token, w.claimID)
+			g, err = s.gw.acquire(ctx, c.hold.wakeID, c.hold.epoch, c.hold.token, claimID)
 			return err
 		})
 		if err == nil && g.writeToken == "" {
