@@ -82,7 +82,7 @@ func exitCode(err error) int {
 		return ExitPending
 	case migrate.CodeTooNew:
 		return ExitTooNew
-	case migrate.CodeDirty, migrate.CodeFailed, migrate.CodeLocked, migrate.CodeSource:
+	case migrate.CodeDirty, migrate.CodeFailed, migrate.CodeLocked, migrate.CodeSource, migrate.CodeEdited:
 		return ExitMigration
 	}
 	return ExitFailed

@@ -19,6 +19,8 @@ const (
 	CodePending Code = "MIGRATIONS_PENDING"
 	// CodeTooNew: the database has a breaking migration this binary does not know.
 	CodeTooNew Code = "SCHEMA_TOO_NEW"
+	// CodeEdited: a migration that was applied has another text in this binary.
+	CodeEdited Code = "MIGRATION_EDITED"
 	// CodeSource: the SQL in this binary is malformed; a fault of ours.
 	CodeSource Code = "MIGRATION_SOURCE_INVALID"
 )

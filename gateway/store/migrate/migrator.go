@@ -23,9 +23,11 @@ create table if not exists rouse.schema_history (
     name        text not null,
     compat      text not null,
     applied_at  timestamptz not null default clock_timestamp(),
+    hash        text,
     constraint schema_history_pkey primary key (version),
     constraint schema_history_compat_check check (compat in ('safe', 'breaking'))
 );
+alter table rouse.schema_history add column if not exists hash text;
 comment on table rouse.schema_history is 'One row a migration, written in its transaction, so that a binary can judge those it does not know.';
 create table if not exists rouse.schema_manifest (
     id          integer not null default 1,
@@ -108,6 +110,12 @@ func (m *Migrator) Up(ctx context.Context) (Report, error) {
 		if err := status.refusal(); err != nil {
 			return err
 		}
+		if err := status.edited(); err != nil {
+			return err
+		}
+		if err := m.noteHashes(ctx, conn); err != nil {
+			return err
+		}
 		if report.Applied, err = m.step(ctx, status); err != nil {
 			return err
 		}
@@ -121,6 +129,20 @@ func (m *Migrator) Up(ctx context.Context) (Report, error) {
 		return err
 	})
 	return report, err
+}
+
+// noteHashes fills in the hashes of migrations that were applied before hashes were kept.
+func (m *Migrator) noteHashes(ctx context.Context, conn *pgx.Conn) error {
+	versions, hashes := make([]int, len(m.list)), make([]string, len(m.list))
+	for i, mig := range m.list {
+		versions[i], hashes[i] = mig.Version, mig.hash()
+	}
+	_, err := conn.Exec(ctx, `update rouse.schema_history h set hash = u.hash
+		from unnest($1::int[], $2::text[]) u (version, hash) where h.version = u.version and h.hash is null`, versions, hashes)
+	if err != nil {
+		return &Error{Code: CodeFailed, Detail: "cannot note which migrations were applied", cause: err}
+	}
+	return nil
 }
 
 // step runs the pending migrations through golang-migrate.
@@ -232,10 +254,11 @@ func (m *Migrator) Plan(ctx context.Context) (string, error) {
 	if !status.HasPending() {
 		return "", nil
 	}
-	var b strings.Builder
-	if status.Fresh {
-		fmt.Fprintf(&b, "-- the migrator's own tables\n%s\n", bookkeeping)
+	if err := status.edited(); err != nil {
+		return "", err
 	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "-- the migrator's own tables\n%s\n", bookkeeping)
 	for _, p := range status.Pending {
 		fmt.Fprintf(&b, "-- migration %06d_%s (%s)\n", p.Version, p.Name, p.Compat)
 		if p.Transactional {

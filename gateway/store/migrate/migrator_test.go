@@ -170,6 +170,34 @@ func TestUnknownBreakingMigrationIsRefusedAndSafeOneWarned(t *testing.T) {
 	}
 }
 
+func TestAMigrationThatWasEditedAfterwardsIsNoticed(t *testing.T) {
+	t.Parallel()
+	db := pgtest.Empty(t)
+	before := sourceOf("v1.0.0", answer(1), "000001_one.up.sql", one)
+	up(t, db, before)
+	// As an older release leaves it: without hashes. They are noted, and nothing is amiss.
+	db.Exec(t, `alter table rouse.schema_history drop column hash`)
+	if s := status(t, db, before); s.Warning() != "" || s.HasPending() {
+		t.Fatal(s.Explain())
+	}
+	up(t, db, before)
+	edited := sourceOf("v1.1.0", answer(2), "000001_one.up.sql", one+"create index on rouse.one (id);\n", "000002_two.up.sql", two)
+	s := status(t, db, edited)
+	if !strings.Contains(s.Warning(), "000001_one") || !strings.Contains(s.Explain(), "another text: 000001_one") {
+		t.Fatal(s.Warning(), s.Explain())
+	}
+	if _, err := newMigrator(t, db, edited).Up(t.Context()); migrate.CodeOf(err) != migrate.CodeEdited {
+		t.Fatal(err)
+	}
+	if _, err := newMigrator(t, db, edited).Plan(t.Context()); migrate.CodeOf(err) != migrate.CodeEdited {
+		t.Fatal(err)
+	}
+	if value[bool](t, db, `select to_regclass('rouse.two') is not null or rouse.answer() <> 1`) {
+		t.Fatal("something was changed all the same")
+	}
+	up(t, db, sourceOf("v1.1.0", answer(2), "000001_one.up.sql", one, "000002_two.up.sql", two))
+}
+
 func TestVersionWithoutARecordCountsAsBreaking(t *testing.T) {
 	t.Parallel()
 	db := pgtest.Empty(t)

@@ -102,6 +102,12 @@ func (s Source) List() ([]Migration, error) {
 	return list, nil
 }
 
+// hash identifies the text that was applied; how lines end makes no difference.
+func (m Migration) hash() string {
+	sum := sha256.Sum256([]byte(strings.ReplaceAll(m.SQL, "\r\n", "\n")))
+	return hex.EncodeToString(sum[:])
+}
+
 // Function is one file of package sql.
 type Function struct{ Name, SQL string }
 
@@ -195,7 +201,7 @@ func (r *recording) ReadUp(version uint) (io.ReadCloser, string, error) {
 
 // recordSQL notes one migration. Name and compat come from fixed alphabets, so they need no quoting.
 func recordSQL(m Migration) string {
-	return fmt.Sprintf("insert into rouse.schema_history (version, name, compat) values (%d, '%s', '%s')\n"+
-		"on conflict (version) do update set name = excluded.name, compat = excluded.compat, applied_at = clock_timestamp();\n",
-		m.Version, m.Name, m.Compat)
+	return fmt.Sprintf("insert into rouse.schema_history (version, name, compat, hash) values (%d, '%s', '%s', '%s')\n"+
+		"on conflict (version) do update set name = excluded.name, compat = excluded.compat, hash = excluded.hash, applied_at = clock_timestamp();\n",
+		m.Version, m.Name, m.Compat, m.hash())
 }

@@ -18,6 +18,7 @@ type Status struct {
 	Newest           int  // the last migration this binary knows
 	Pending          []Migration
 	Unknown          []Migration // in the database, not in this binary (no SQL)
+	Edited           []Migration // in the database with another text than this binary's
 	FunctionsPending bool        // the installed functions differ, and are not a newer binary's
 	FunctionsNewer   bool        // the installed functions are a newer binary's
 	DatabaseRelease  string      // that installed the functions; "" when none did
@@ -56,9 +57,9 @@ func (m *Migrator) status(ctx context.Context, conn *pgx.Conn) (Status, error) {
 			return fail(err)
 		}
 	}
-	known := make(map[int]bool, len(m.list))
+	known := make(map[int]Migration, len(m.list))
 	for _, mig := range m.list {
-		known[mig.Version] = true
+		known[mig.Version] = mig
 		if mig.Version > s.Version {
 			s.Pending = append(s.Pending, mig)
 		}
@@ -67,13 +68,18 @@ func (m *Migrator) status(ctx context.Context, conn *pgx.Conn) (Status, error) {
 	if !hasHistory {
 		return s, nil
 	}
-	rows, err := conn.Query(ctx, `select version, name, compat from rouse.schema_history order by version`)
+	// A database that an older release has migrated last has no column of hashes yet.
+	rows, err := conn.Query(ctx, `select version, name, compat, coalesce(to_jsonb(h) ->> 'hash', '') from rouse.schema_history h order by version`)
 	if err != nil {
 		return fail(err)
 	}
-	history, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (mig Migration, err error) {
-		err = row.Scan(&mig.Version, &mig.Name, &mig.Compat)
-		return mig, err
+	type applied struct {
+		Migration
+		hash string
+	}
+	history, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (a applied, err error) {
+		err = row.Scan(&a.Version, &a.Name, &a.Compat, &a.hash)
+		return a, err
 	})
 	if err != nil {
 		return fail(err)
@@ -82,8 +88,13 @@ func (m *Migrator) status(ctx context.Context, conn *pgx.Conn) (Status, error) {
 	for _, mig := range history {
 		s.recorded = s.recorded || mig.Version == s.Version
 		lastRecorded = mig.Version
-		if !known[mig.Version] && mig.Version <= s.Version {
-			s.Unknown = append(s.Unknown, mig)
+		ours, ok := known[mig.Version]
+		switch {
+		case mig.Version > s.Version:
+		case !ok:
+			s.Unknown = append(s.Unknown, mig.Migration)
+		case mig.hash != "" && mig.hash != ours.hash():
+			s.Edited = append(s.Edited, ours)
 		}
 	}
 	if s.Version > s.Newest && s.Version > lastRecorded {
@@ -160,6 +171,24 @@ func (s Status) refusal() error {
 	return nil
 }
 
+// edited is why no migration may follow those that were applied: some of them have another text in this binary, so that
+// the database is not what the next ones expect.
+func (s Status) edited() error {
+	if len(s.Edited) == 0 {
+		return nil
+	}
+	return &Error{Code: CodeEdited, Detail: s.edits(),
+		Hint: "A migration that was applied is never changed: use the release that applied it, or put its file back and write the change as a new one."}
+}
+
+func (s Status) edits() string {
+	var names []string
+	for _, e := range s.Edited {
+		names = append(names, fmt.Sprintf("%06d_%s", e.Version, e.Name))
+	}
+	return "the database was migrated with another text of " + strings.Join(names, ", ") + " than this binary has"
+}
+
 func orUnknown(release string) string {
 	if release == "" {
 		return "an unknown release"
@@ -186,6 +215,9 @@ func (s Status) Usable() error {
 
 // Warning is what an operator should know of a usable database; empty when there is nothing.
 func (s Status) Warning() string {
+	if len(s.Edited) > 0 {
+		return s.edits()
+	}
 	if len(s.Unknown) > 0 {
 		return fmt.Sprintf("the database is at migration %06d and this binary knows up to %06d; the ones between are safe for it", s.Version, s.Newest)
 	}
@@ -210,6 +242,9 @@ func (s Status) Explain() string {
 	}
 	for _, p := range s.Pending {
 		fmt.Fprintf(&b, "  to do: %06d_%s (%s)\n", p.Version, p.Name, p.Compat)
+	}
+	for _, e := range s.Edited {
+		fmt.Fprintf(&b, "  applied with another text: %06d_%s\n", e.Version, e.Name)
 	}
 	for _, u := range s.Unknown {
 		fmt.Fprintf(&b, "  unknown to this binary: %06d_%s (%s)\n", u.Version, u.Name, u.Compat)
