@@ -119,6 +119,8 @@ type callbackInput struct {
 		Done    bool      `json:"done,omitempty" doc:"Given: release."`
 		Error   *string   `json:"error,omitempty" maxLength:"4096" doc:"With done: records the run as failed."`
 		ClaimID string    `json:"claimId,omitempty" maxLength:"128"`
+		// RunnerID says which member of a pool claims.
+		RunnerID string `json:"runnerId,omitempty" maxLength:"128" doc:"With a claim of a worker pool's wake: which of its members claims."`
 	} `nameHint:"WakeCallback"`
 }
 
@@ -143,9 +145,10 @@ func (c *Control) registerCallbacks() {
 	add(c, huma.Operation{OperationID: "wakeCallback", Method: http.MethodPost, Path: "/_electric/wake-callbacks/{wakeId}", Tags: []string{"claims"},
 		Summary:     "Claim a wake, keep its lease, ack, and give it back",
 		Description: "With wakeId (or neither it nor epoch, under a claim token): claim. With done: ack and release. With acks: ack. Else: heartbeat."},
-		routeOptions{tokenAlone: true, aliases: map[string]string{"generation": "epoch", "wake_id": "wakeId", "claim_id": "claimId"}},
+		routeOptions{tokenAlone: true, aliases: map[string]string{"generation": "epoch", "wake_id": "wakeId", "claim_id": "claimId", "runner_id": "runnerId"}},
 		[]problem.Code{problem.Unauthorized, problem.ClaimTokenInvalid, problem.WakeCallbackNotFound, problem.EpochHeld, problem.EpochStale, problem.LeaseExpired,
-			problem.Fenced, problem.NotRunning, problem.NoPendingWork, problem.InvalidOffset, problem.RunnerForbidden, problem.RunnerFull},
+			problem.Fenced, problem.NotRunning, problem.NoPendingWork, problem.InvalidOffset, problem.RunnerForbidden, problem.RunnerFull,
+			problem.NotPoolMember, problem.PoolDisabled, problem.PoolFull},
 		c.callback)
 }
 
@@ -175,7 +178,7 @@ func (c *Control) callback(ctx context.Context, in *callbackInput) (*callbackOut
 			return nil, errNoWake
 		}
 		g, err := c.cfg.Claims.Acquire(ctx, claims.AcquireRequest{Wire: claims.RFC, Service: who.service, Wake: wake, Epoch: b.Epoch,
-			Token: token, Holder: who.principal(), ClaimID: b.ClaimID, Trusted: who.trusted()})
+			Token: token, Holder: who.principal(), Runner: b.RunnerID, ClaimID: b.ClaimID, Trusted: who.trusted()})
 		return grantAnswer(g), err
 	}
 	l, err := c.cfg.Claims.Heartbeat(ctx, hold)
