@@ -148,6 +148,9 @@ func TestAOneShotRegistrationIsToldOnce(t *testing.T) {
 	if n := r.count(`select count(*) from rouse.observers`); n != 0 {
 		t.Errorf("%d are left", n)
 	}
+	if n := r.count(`select watched from rouse.streams where path = 'chat/b/main'`); n != 0 {
+		t.Errorf("the stream is watched (%d) by nobody", n)
+	}
 }
 
 // What a run said is found however long ago it began, and however much it said.

@@ -28,6 +28,7 @@ declare
     v_now  timestamptz;
     v_keep bigint;
     v_kept bigint[] := '{}';
+    v_gone bigint[];
     v_age  integer;
     v_path text;
     w      jsonb;
@@ -42,8 +43,12 @@ begin
     select x.created_by into v_by from entities x
      where x.url = o.subscriber_url and x.service_id = o.service_id and x.status not in ('stopped', 'killed');
     if not found then
-        delete from observers b where b.subscriber_url = o.subscriber_url and b.service_id = o.service_id;
+        with gone as (
+            delete from observers b where b.subscriber_url = o.subscriber_url and b.service_id = o.service_id returning b.stream_id
+        )
+        select array_agg(g.stream_id) into v_gone from gone g;
         delete from scheduled_tasks t where t.owner_url = o.subscriber_url and t.service_id = o.service_id;
+        perform _observer_gone(v_gone);
         return 'gone';
     end if;
     v_any := _principal_trusted(v_by);
@@ -96,11 +101,18 @@ begin
         end if;
     end loop;
     -- Last, since nothing is waited for any more: an append to a source that is locked here may have to mark these.
-    delete from observers b
-     where b.subscriber_url = o.subscriber_url and b.service_id = o.service_id and b.kind = 'wake'
-       and b.manifest_key = any (array(select x ->> 'key' from jsonb_array_elements(p_effects) x)) and b.id <> all (v_kept);
+    with gone as (
+        delete from observers b
+         where b.subscriber_url = o.subscriber_url and b.service_id = o.service_id and b.kind = 'wake'
+           and b.manifest_key = any (array(select x ->> 'key' from jsonb_array_elements(p_effects) x)) and b.id <> all (v_kept)
+        returning b.stream_id
+    )
+    select array_agg(g.stream_id) into v_gone from gone g;
     update observers b set acked = p_to where b.id = o.id;
     perform _observer_moved(o.id, o.stream_id, p_to);
+    if v_gone is not null then
+        perform _observer_gone(v_gone);
+    end if;
     return 'applied';
 end
 $$;

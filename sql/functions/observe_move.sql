@@ -28,6 +28,7 @@ declare
     v_rows text[];
     v_row  text;
     v_now  timestamptz;
+    v_gone bigint[] := '{}';
 begin
     for i in 1 .. cardinality(p_ids) loop
         id := p_ids[i];
@@ -57,6 +58,7 @@ begin
             elsif v_main is null then
                 -- The subscriber has ended: it is woken no more.
                 delete from observers b where b.id = o.id;
+                v_gone := v_gone || o.stream_id;
                 outcome := 'gone';
                 return next;
                 continue;
@@ -67,6 +69,7 @@ begin
         end if;
         if p_over[i] then
             delete from observers b where b.id = o.id;
+            v_gone := v_gone || o.stream_id;
             outcome := 'gone';
             return next;
             continue;
@@ -80,6 +83,9 @@ begin
         outcome := 'applied';
         return next;
     end loop;
+    if v_gone <> '{}' then
+        perform _observer_gone(v_gone);
+    end if;
 end
 $$;
 comment on function rouse.observe_move(bigint[], bigint[], text[], boolean[], bigint[], text[], integer[], boolean[], text[], integer[], boolean) is 'Moves cursors and appends the wakes found, in one transaction.';

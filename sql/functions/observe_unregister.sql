@@ -11,16 +11,23 @@ set plan_cache_mode = force_generic_plan
 set jit = off
 set enable_seqscan = off
 as $$
+declare
+    v_streams bigint[];
 begin
     if not exists (select from entities e where e.url = p_subscriber and e.service_id = p_service_id) then
         return 'not_found';
     elsif not p_trusted and not exists (select from entity_allowed(p_service_id, p_principal, 'write', array[p_subscriber])) then
         return 'forbidden';
     end if;
-    delete from observers o
-     where o.subscriber_url = p_subscriber and o.service_id = p_service_id and o.kind = 'wake'
-       and (p_source is null or o.source_path = _observe_source(p_service_id, p_source))
-       and (p_manifest_key is null or o.manifest_key = p_manifest_key);
+    with gone as (
+        delete from observers o
+         where o.subscriber_url = p_subscriber and o.service_id = p_service_id and o.kind = 'wake'
+           and (p_source is null or o.source_path = _observe_source(p_service_id, p_source))
+           and (p_manifest_key is null or o.manifest_key = p_manifest_key)
+        returning o.stream_id
+    )
+    select array_agg(g.stream_id) into v_streams from gone g;
+    perform _observer_gone(v_streams);
     if found then
         perform audit_add(p_service_id, p_principal, 'wake.unregister', p_subscriber, jsonb_strip_nulls(jsonb_build_object('source', p_source, 'key', p_manifest_key)));
     end if;

@@ -17,6 +17,7 @@ as $$
 declare
     v_status text;
     v_main   bigint;
+    v_gone   bigint[];
 begin
     select e.status into v_status from entities e where e.url = p_url and e.service_id = p_service_id;
     if not found then
@@ -37,9 +38,14 @@ begin
         return 'not_running';
     end if;
     if p_removed then
-        delete from observers o
-         where o.subscriber_url = p_url and o.service_id = p_service_id and o.kind = 'wake' and o.manifest_key = p_key;
+        with gone as (
+            delete from observers o
+             where o.subscriber_url = p_url and o.service_id = p_service_id and o.kind = 'wake' and o.manifest_key = p_key
+            returning o.stream_id
+        )
+        select array_agg(g.stream_id) into v_gone from gone g;
         delete from scheduled_tasks t where t.owner_url = p_url and t.service_id = p_service_id and t.manifest_key = p_key;
+        perform _observer_gone(v_gone);
     end if;
     -- As schedule.put; what a key begins with is what it is of.
     perform audit_add(p_service_id, p_principal, split_part(p_key, ':', 1) || case when p_removed then '.delete' else '.put' end, p_url,
