@@ -87,7 +87,9 @@ begin
           from _wake_mint(v_idle, array_fill('message_received'::text, array[cardinality(v_idle)]), v_now) w;
         if cardinality(v_woken) is distinct from cardinality(v_idle) then
             v_untold := array(select unnest(v_idle) except select unnest(v_woken));
-            -- A policy that is replaced mints by itself: the scan need not come back for these.
+            -- A policy that is replaced mints by itself: the scan need not come back for these. What is parked keeps its
+            -- flag for when it is redriven.
+            v_untold := array(select c.id from consumers c where c.id = any (v_untold) and not c.paused);
             update streams s set pending = false
               from unnest(p_streams, v_locked) i (id, consumer)
              cross join lateral (select from streams t where t.id = i.id and t.pending for no key update skip locked) t
@@ -104,7 +106,7 @@ begin
                       when v_links ->> i.id::text = 'minted' then 'minted'
                       else i.own end
       from (select i.id, i.ord, case when i.outcome <> 'mint' then i.outcome
-                              when i.consumer = any (v_untold) then 'no_target'
+                              when i.consumer = any (v_idle) and not coalesce(i.consumer = any (v_woken), false) then 'no_target'
                               when row_number() over (partition by i.consumer, i.outcome order by i.ord) = 1 then 'minted'
                               else 'coalesced' end as own
               from unnest(p_streams, v_outcomes, v_locked) with ordinality i (id, outcome, consumer, ord)) i

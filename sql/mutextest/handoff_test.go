@@ -46,6 +46,16 @@ func TestMove(t *testing.T) {
 			"2 worker-pool "+kyle+" to the office, 1 runner "+kyle+" to the office")
 		equal(t, "noted", one[int](r, `select count(*)::int from rouse.audit_log where action = 'entity.move' and resource = $1`, e.url), 2)
 	})
+	t.Run("that nobody could be told of", func(t *testing.T) {
+		t.Parallel()
+		r := setup(t)
+		e := r.entity("/chat/1", "")
+		r.push(e)
+		equal(t, "nobody", r.route(e), "no_target")
+		r.move(e, kyle, toRunner("desktop"), nil)
+		equal(t, "told", r.target(e), "waking runner 0 1")
+		r.hold()
+	})
 	t.Run("waking", func(t *testing.T) {
 		t.Parallel()
 		r := setup(t)

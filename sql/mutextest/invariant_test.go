@@ -57,7 +57,7 @@ var invariants = []struct{ name, sql string }{
 		                                     and not (e.status = 'idle' and c.lease_expires_at <= e.updated_at)
 		                     when 'stopped' then e.status not in ('stopped', 'killed')
 		                     else e.status not in ('idle', 'paused') end
-		     or (e.status = 'paused') <> c.paused and e.status not in ('stopping', 'stopped', 'killed')`},
+		     or (e.status = 'paused' or c.parked_at is not null) <> c.paused and e.status not in ('stopping', 'stopped', 'killed')`},
 	{"the cursor is within the stream",
 		`select k.consumer_id from rouse.consumer_streams k join rouse.streams s on s.id = k.stream_id where k.acked > s.tail or k.acked < 0`},
 	// What has no target, and can never have one, need not be looked for.
@@ -70,10 +70,22 @@ var invariants = []struct{ name, sql string }{
 		`select c.id from rouse.consumers c where c.state = 'claimed' and c.due_at > c.lease_expires_at`},
 	{"the reaper looks no later than an unclaimed wake is told again",
 		`select c.id from rouse.consumers c join rouse.wake_notifications n on n.service_id = c.service_id and n.wake_id = c.wake_id
-		  where c.state = 'waking' and c.runner_id is not null
-		    and c.due_at > c.told_at + make_interval(secs => c.wake_ttl_ms / 1000.0 * (1 << least(greatest(n.attempts - 3, 0), 5)))`},
+		  where c.state = 'waking' and (c.runner_id is not null or c.pool_id is not null)
+		    and c.due_at > coalesce(c.look_at, c.told_at + make_interval(secs => c.wake_ttl_ms / 1000.0 * (1 << least(greatest(n.attempts - 3, 0), 5))))`},
 	{"whatever waits or is held has a due time",
 		`select c.id from rouse.consumers c where c.state in ('waking', 'claimed') and c.due_at is null`},
+	{"a wake is for whom its consumer says, a claim is its runner's and its pool's",
+		`select c.id from rouse.consumers c
+		   left join rouse.wake_notifications n on n.service_id = c.service_id and n.wake_id = c.wake_id
+		   left join rouse.consumer_claims k on k.service_id = c.service_id and k.consumer_id = c.name and k.epoch = c.epoch
+		  where case c.state when 'waking' then (n.target_runner_id, n.target_pool_id, n.target_index) is distinct from (c.runner_id, c.pool_id, c.target_index)
+		                     when 'claimed' then (k.runner_id, k.pool_id) is distinct from (c.runner_id, c.pool_id)
+		                                         or coalesce(n.target_runner_id <> c.runner_id, false) or n.target_pool_id is distinct from c.pool_id
+		                     when 'idle' then c.runner_id is not null or c.pool_id is not null end`},
+	{"what is parked is told nobody and held by nobody",
+		`select c.id from rouse.consumers c where c.parked_at is not null and (c.state <> 'idle' or not c.paused)`},
+	{"no lease goes beyond the deadline of a handover",
+		`select c.id from rouse.consumers c where c.release_by is not null and (c.state <> 'claimed' or c.lease_expires_at > c.release_by)`},
 }
 
 type querier interface {
@@ -132,6 +144,10 @@ func TestInvariantsSeeDamage(t *testing.T) {
 		{"cursor", `update rouse.consumer_streams set acked = 1000000`},
 		{"flag", `update rouse.streams set pending = false`},
 		{"due", `update rouse.consumers set due_at = 'infinity'`},
+		{"runner", `update rouse.consumers set runner_id = 'box'`},
+		{"pool", `update rouse.consumer_claims set pool_id = 'box'`},
+		{"parked", `update rouse.consumers set paused = true, parked_at = clock_timestamp(), parked_reason = 'x'`},
+		{"deadline", `update rouse.consumers set release_by = clock_timestamp()`},
 		{"next attempt", `update rouse.wake_notifications set next_attempt_at = clock_timestamp()`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

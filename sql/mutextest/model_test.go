@@ -1,7 +1,9 @@
 package mutextest
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -75,19 +77,23 @@ func (m *model) mint(e *modelEntity, now time.Time) {
 	e.state, e.told, e.minted, e.look = "waking", now, now, time.Time{}
 }
 
-// freed tells the oldest waiting wake if the runner was full until now.
-func (m *model) freed(e *modelEntity, now time.Time) {
-	if held := m.heldByRunner(e, now); e.webhook || m.capacity == 0 || m.disabled || held+1 < m.capacity || held >= m.capacity {
+// freed tells the oldest waiting wakes, one for each of these claims that have
+// ended together, if the runner was full until now.
+func (m *model) freed(now time.Time, ended ...*modelEntity) {
+	ended = slices.DeleteFunc(slices.Clone(ended), func(e *modelEntity) bool { return e.webhook })
+	held := m.heldByRunner(nil, now)
+	if len(ended) == 0 || m.capacity == 0 || m.disabled || held+len(ended) < m.capacity {
 		return
 	}
-	var oldest *modelEntity
+	var waiting []*modelEntity
 	for _, w := range m.entities {
-		if w != e && !w.webhook && w.state == "waking" && (oldest == nil || w.minted.Before(oldest.minted) || w.minted.Equal(oldest.minted) && w.name < oldest.name) {
-			oldest = w
+		if !w.webhook && w.state == "waking" {
+			waiting = append(waiting, w)
 		}
 	}
-	if oldest != nil {
-		oldest.wake().attempts++
+	slices.SortFunc(waiting, func(a, b *modelEntity) int { return cmp.Or(a.minted.Compare(b.minted), strings.Compare(a.name, b.name)) })
+	for _, w := range waiting[:min(len(waiting), len(ended), max(m.capacity-held, 0))] {
+		w.wake().attempts++
 		m.entries++
 	}
 }
@@ -97,7 +103,8 @@ func (m *model) stop(e *modelEntity, now time.Time) {
 	case "claimed":
 		e.claims[e.epoch].status = "failed"
 		e.wake().claim, e.wake().next = "completed", nil
-		m.freed(e, now)
+		e.state = "stopped"
+		m.freed(now, e)
 	case "waking":
 		e.wake().delivery, e.wake().next = "superseded", nil
 	}
@@ -106,6 +113,13 @@ func (m *model) stop(e *modelEntity, now time.Time) {
 
 // end ends the live claim, and mints the next wake if the life goes on.
 func (m *model) end(e *modelEntity, status string, now time.Time) (minted bool) {
+	e.unhold(status)
+	m.freed(now, e)
+	return m.goOn(e, now)
+}
+
+// unhold is the end of a claim as far as its holder is concerned.
+func (e *modelEntity) unhold(status string) {
 	e.claims[e.epoch].status = status
 	w := e.wake()
 	w.claim, w.next = "completed", nil
@@ -113,7 +127,10 @@ func (m *model) end(e *modelEntity, status string, now time.Time) (minted bool) 
 		w.claim = "expired"
 	}
 	e.state, e.holder, e.claimID = "idle", "", ""
-	m.freed(e, now)
+}
+
+// goOn is what comes after a claim's end: rest, the entity's end or the next wake.
+func (m *model) goOn(e *modelEntity, now time.Time) (minted bool) {
 	switch e.status {
 	case "running":
 		e.status = "idle"
@@ -299,11 +316,22 @@ func (e *modelEntity) again() time.Time {
 }
 
 func (m *model) reap(now time.Time) (x reaped) {
+	// What has lapsed ends together, before anything is told.
+	var ended []*modelEntity
 	for _, e := range m.entities {
+		if e.lapsed(now) {
+			e.unhold("expired")
+			ended = append(ended, e)
+		}
+	}
+	waiting := slices.DeleteFunc(slices.Clone(m.entities), func(e *modelEntity) bool { return slices.Contains(ended, e) })
+	m.freed(now, ended...)
+	for _, e := range ended {
+		m.goOn(e, now)
+		x.Expired++
+	}
+	for _, e := range waiting {
 		switch {
-		case e.lapsed(now):
-			m.end(e, "expired", now)
-			x.Expired++
 		case e.state == "waking" && !e.webhook && !e.again().After(now):
 			room := m.capacity == 0 || m.heldByRunner(e, now) < m.capacity
 			able := m.alive.After(now) && !m.disabled

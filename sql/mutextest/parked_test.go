@@ -7,6 +7,7 @@ import (
 
 func (r *rig) parked(e entity) string {
 	r.t.Helper()
+	r.hold()
 	return one[string](r, `select concat_ws(' ', state, paused, parked_reason) from rouse.consumers where id = $1`, e.consumer)
 }
 

@@ -38,6 +38,8 @@ func (e entity) by(runner string) op {
 }
 
 func (r *rig) poolEntries(pool string) int {
+	r.t.Helper()
+	r.hold()
 	return one[int](r, `select count(*)::int from rouse.messages m join rouse.streams s on s.id = m.stream_id where s.path = 'worker-pools/' || $1 || '/wake'`, pool)
 }
 

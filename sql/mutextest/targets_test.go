@@ -23,9 +23,11 @@ func chain(laptop, pool, giveUp string) string {
 	return p + "}"
 }
 
-// target says where an entity's mutex stands: state, target and attempt.
+// target says where an entity's mutex stands: state, target and attempt. On the
+// way it looks at the invariants.
 func (r *rig) target(e entity) string {
 	r.t.Helper()
+	r.hold()
 	return one[string](r, `select concat_ws(' ', c.state, n.target_type, n.target_index, n.attempt)
 		from rouse.consumers c left join rouse.wake_notifications n on n.wake_id = c.wake_id where c.id = $1`, e.consumer)
 }
