@@ -46,6 +46,34 @@ describe("@durable-streams/client", () => {
     })
   }
 
+  for (const live of [false, "long-poll", "sse"]) {
+    it(`is told where a trimmed stream begins (live: ${live}), and goes on there`, async () => {
+      const url = fresh("trimmed")
+      const log = await DurableStream.create({ url, contentType: "application/json" })
+      await log.append(JSON.stringify({ n: 0 }))
+      const old = (await stream({ url, offset: "-1", live: false, headers })).offset
+      for (const n of [1, 2]) await log.append(JSON.stringify({ n }))
+      const cut = (await DurableStream.head({ url })).offset
+      await log.append(JSON.stringify({ n: 3 }))
+      const path = new URL(url).pathname.slice("/v1/stream/".length)
+      const trimmed = await kyle("POST", `/_electric/retention/streams/${path}`, { before: cut })
+      assert.equal(trimmed.earliest_offset, cut)
+      const refused = await stream({ url, offset: old, live }).then(() => assert.fail("no refusal"), (err) => err)
+      assert.equal(refused.status, 410)
+      const earliest = refused.headers?.["stream-earliest-offset"] ?? refused.details?.error?.earliest_offset
+      for (const offset of [earliest ?? "-1", "-1"]) {
+        const abort = new AbortController()
+        const got = []
+        const res = await stream({ url, offset, live, signal: abort.signal })
+        res.subscribeJson((batch) => { got.push(...batch.items.map((item) => item.n)) })
+        await until("what is kept", () => got.length === 1)
+        assert.deepEqual(got, [3])
+        abort.abort()
+      }
+      assert.equal(earliest, cut, "the client says where to go on")
+    })
+  }
+
   it("writes exactly once", async () => {
     const url = fresh("once")
     const log = await DurableStream.create({ url, contentType: "application/json" })
