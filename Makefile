@@ -22,7 +22,7 @@ run: build ## the story, on a gateway and a Postgres of its own: a phone, a lapt
 
 .PHONY: test
 test: ## everything that is checked before a change lands
-	@.ci/deps go cc postgres node python
+	@.ci/deps go cc postgres node python chromium
 	$(GO) vet ./...
 	cd gateway/bench && $(GO) vet ./... && $(GO) test ./...
 	$(GO) test -race -timeout 20m ./...
@@ -31,6 +31,11 @@ test: ## everything that is checked before a change lands
 bench: build ## the figures of the performance page, next to those of other systems in the same run
 	@.ci/deps postgres node
 	cd gateway/bench && $(GO) run . $(ARGS)
+
+.PHONY: ui
+ui: ## the dashboard, from gateway/ui/web into what the binary embeds
+	@.ci/deps node
+	cd gateway/ui/web && npm ci --no-audit --no-fund && npm run check && npm run build
 
 .PHONY: generate
 generate: ## what is generated and checked in: plugin stubs, OpenAPI files, their clients, the schema snapshot

@@ -2,7 +2,7 @@ import { defineConfig } from "vite"
 
 // Names without hashes: the gateway serves each file with an ETag, and what is
 // committed stays comparable.
-export default defineConfig({
+export default defineConfig(({ isSsrBuild }) => ({
   base: "./",
   build: {
     outDir: "../page",
@@ -11,8 +11,9 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0,
     rollupOptions: {
-      output: { entryFileNames: "app.js", chunkFileNames: "[name].js", assetFileNames: "[name][extname]" },
+      output: isSsrBuild ? {} : { entryFileNames: "app.js", chunkFileNames: "[name].js", assetFileNames: "[name][extname]" },
     },
   },
+  publicDir: isSsrBuild ? false : "public",
   server: { proxy: { "/_electric": "http://localhost:4437" } },
-})
+}))

@@ -19,8 +19,6 @@ export interface Facts {
   diagnostics: (runnerId: string) => DiagnosticsRow | undefined
   /** Whether the open wake was given up by its transport. */
   failed: (wakeId: string) => boolean
-  /** Why an entity's work was given up, if it was. */
-  parked: (url: string) => string | undefined
   /** By the gateway's clock, in milliseconds. */
   now: number
 }
@@ -40,7 +38,6 @@ export function display(f: Facts): Display {
   const target = d?.outstanding_wake_target ?? first
   const say = (code: string, display: string, more: Partial<Display> = {}): Display => ({ code, display, target, ...more })
   if (fixed[e.status]) return say(e.status, fixed[e.status])
-  if (f.parked(e.url)) return say("parked", "Parked")
   const runnerId = d?.active_runner_id ?? first?.runnerId
   const runner = runnerId ? f.runner(runnerId) : undefined
   const unknownRunner = !!runnerId && !runner

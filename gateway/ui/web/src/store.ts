@@ -106,9 +106,10 @@ function ask(s: Shown) {
 export function show(e: EntityRow, at: number, visible = false): Shown {
   const d = dispatch.rows.get(e.url)
   const s: Shown = {
-    ...display({ entity: e, dispatch: d, runner: (id) => runners.rows.get(id), diagnostics: (id) => diagnostics.rows.get(id), failed: (id) => failedWakes.rows.has(id), parked: (url) => parkedReasons.value.get(url), now: at }),
+    ...display({ entity: e, dispatch: d, runner: (id) => runners.rows.get(id), diagnostics: (id) => diagnostics.rows.get(id), failed: (id) => failedWakes.rows.has(id), now: at }),
     entity: e, dispatch: d,
   }
+  if (e.status === "idle" && parkedReasons.value.has(e.url)) return { ...s, code: "parked", display: "Parked", ask: false }
   if (!s.ask) return s
   if (visible) ask(s)
   const known = asked.get(e.url)

@@ -48,9 +48,10 @@ export function person(v: unknown): string {
 
 const timeOf = (v: Record<string, unknown>, m: Message) => str(v.timestamp ?? v.created_at ?? v.started_at ?? m.headers?.timestamp) || undefined
 
-const kinds: Record<string, Item["kind"]> = {
-  inbox: "inbox", text: "text", reasoning: "reasoning", tool_call: "tool", run: "run", step: "step", signal: "signal", error: "error", wake: "wake",
-}
+/** By type; a Map, for a type can have any name. */
+const kinds = new Map<string, Item["kind"]>([
+  ["inbox", "inbox"], ["text", "text"], ["reasoning", "reasoning"], ["tool_call", "tool"], ["run", "run"], ["step", "step"], ["signal", "signal"], ["error", "error"], ["wake", "wake"],
+])
 
 /** The rows of one stream; fold takes them in order. */
 export class Timeline {
@@ -82,7 +83,7 @@ export class Timeline {
     }
     const value = { ...this.values.get(id), ...(m.value && typeof m.value === "object" ? m.value : { value: m.value }) }
     this.values.set(id, value)
-    const item = this.at.get(id) ?? this.add(id, kinds[type] ?? (notes[type] ? "note" : "raw"))
+    const item = this.at.get(id) ?? this.add(id, kinds.get(type) ?? (Object.hasOwn(notes, type) ? "note" : "raw"))
     item.turn++
     item.raw = value
     item.at ??= timeOf(value, m)

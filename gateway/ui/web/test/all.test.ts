@@ -1,0 +1,3 @@
+import "./display.test"
+import "./timeline.test"
+import "./words.test"
