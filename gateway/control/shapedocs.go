@@ -11,7 +11,7 @@ func (c *Control) describeShapes() {
 	query := func(name, doc string) *huma.Param {
 		return &huma.Param{Name: name, In: "query", Description: doc, Schema: &huma.Schema{Type: huma.TypeString}}
 	}
-	table := query("table", "entities, entity_types, runners, runner_runtime_diagnostics, users, entity_effective_permissions, entity_dispatch_state, wake_notifications or consumer_claims.")
+	table := query("table", "entities, entity_types, runners, runner_runtime_diagnostics, worker_pools, worker_pool_members, users, entity_effective_permissions, entity_dispatch_state, wake_notifications or consumer_claims.")
 	table.Required = true
 	shape := []*huma.Param{table, query("service", "The service; default is \"default\"."),
 		query("where", "Which rows, as SQL has it: comparisons, IN, LIKE, BETWEEN, IS NULL, AND, OR, NOT on columns, literals and $1 …"),

@@ -25,7 +25,8 @@ type follower struct {
 	*definition
 	handle handle
 	room   *Handler
-	// types remembers which types the caller may spawn, for one request.
+	// types remembers which types the caller may spawn, or pools see, for one
+	// request.
 	types map[string]bool
 }
 
@@ -81,7 +82,7 @@ func (f *follower) concerns(c *change) bool {
 
 // regranted reports whether a transaction changed what the caller may see of
 // rows that it did not make itself. When an entity type has gone nothing says
-// any more who might spawn it.
+// any more who might spawn it, when a pool has, who might see its members.
 func (f *follower) regranted(t *transaction) bool {
 	grants := f.grants()
 	if grants == nil {
@@ -90,21 +91,29 @@ func (f *follower) regranted(t *transaction) bool {
 	if f.table.scope == spawners && slices.ContainsFunc(t.changes, func(c change) bool { return c.op == feed.RowDelete && f.concerns(&c) }) {
 		return true
 	}
+	if f.table.scope == sharers && slices.ContainsFunc(t.changes, func(c change) bool {
+		return c.op == feed.RowDelete && c.table == workerPools && (c.service == f.service || c.service == 0)
+	}) {
+		return true
+	}
 	if t.touched&(1<<grants.number) == 0 {
 		return false
 	}
+	permission := grants.find("permission")
 	for i := range t.changes {
 		c := &t.changes[i]
 		if c.table != grants || c.service != f.service && c.service != 0 {
 			continue
 		}
 		for _, row := range [][]feed.Value{c.new, c.old} {
-			v, ok := c.cell(row, grants.by)
+			v, ok := c.cell(row, grants.subject)
 			if !ok || v.Kind != feed.Present || v.Text != f.me && v.Text != f.caller.Kind {
 				continue
 			}
-			if p, ok := c.cell(row, grants.find("permission")); ok && !opens[p.Text] {
-				continue
+			if permission >= 0 {
+				if p, ok := c.cell(row, permission); ok && !opens[p.Text] {
+					continue
+				}
 			}
 			if grants == permissions && c.op == feed.RowInsert {
 				if url, _ := c.cell(row, grantedURL); t.made(f.service, url.Text) {
@@ -167,8 +176,8 @@ func (f *follower) rights(ctx context.Context, txs []*transaction) (func(cells [
 	if len(names) == 0 {
 		return mine, nil
 	}
-	if t.scope == spawners {
-		if err := f.spawnable(ctx, names); err != nil {
+	if t.scope == spawners || t.scope == sharers {
+		if err := f.named(ctx, names); err != nil {
 			return nil, err
 		}
 		return func(cells []cell) bool { return mine(cells) || f.types[cells[t.by].Text] }, nil
@@ -182,8 +191,13 @@ func (f *follower) rights(ctx context.Context, txs []*transaction) (func(cells [
 	}, nil
 }
 
-// spawnable finds out which of the types the caller may spawn.
-func (f *follower) spawnable(ctx context.Context, names map[string]uint32) error {
+// named finds out which of the types the caller may spawn, or which pools it may
+// see.
+func (f *follower) named(ctx context.Context, names map[string]uint32) error {
+	ask := f.room.Store.ShapeTypes
+	if f.table.scope == sharers {
+		ask = f.room.Store.ShapePools
+	}
 	var list []string
 	show := map[uint32]struct{}{}
 	for name, xid := range names {
@@ -191,7 +205,7 @@ func (f *follower) spawnable(ctx context.Context, names map[string]uint32) error
 		show[xid] = struct{}{}
 	}
 	for lag := lagMin; ; lag = min(2*lag, lagMax) {
-		snap, may, err := f.room.Store.ShapeTypes(ctx, f.service, f.me, list)
+		snap, may, err := ask(ctx, f.service, f.me, list)
 		if err != nil {
 			return err
 		}

@@ -22,6 +22,9 @@ func (nothing) ShapeAccess(context.Context, int32, []string) (store.ShapeSnapsho
 	return store.ShapeSnapshot{XMax: 10, XMin: 10}, nil, nil
 }
 
+func (nothing) ShapePools(context.Context, int32, string, []string) (store.ShapeSnapshot, []string, error) {
+	return store.ShapeSnapshot{XMax: 10, XMin: 10}, nil, nil
+}
 func (nothing) ShapeTypes(context.Context, int32, string, []string) (store.ShapeSnapshot, []string, error) {
 	return store.ShapeSnapshot{XMax: 10, XMin: 10}, nil, nil
 }

@@ -29,6 +29,7 @@ type Database interface {
 	ShapeRead(ctx context.Context, query string, args []any, begin func(store.ShapeSnapshot) error, row func([][]byte) error) error
 	ShapePosition(ctx context.Context) (uint64, error)
 	ShapeAccess(ctx context.Context, service int32, urls []string) (store.ShapeSnapshot, map[string]store.ShapeReaders, error)
+	ShapePools(ctx context.Context, service int32, principal string, ids []string) (store.ShapeSnapshot, []string, error)
 	ShapeTypes(ctx context.Context, service int32, principal string, names []string) (store.ShapeSnapshot, []string, error)
 	ShapeLapsed(ctx context.Context, service int32, principal string, since time.Time) (bool, error)
 }

@@ -182,6 +182,8 @@ func (d *definition) grants() *table {
 		return permissions
 	case d.table.scope == spawners:
 		return typeGrants
+	case d.table.scope == sharers:
+		return poolMembers
 	}
 	return nil
 }

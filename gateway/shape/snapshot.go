@@ -70,6 +70,10 @@ func (d *definition) scope(args *[]any) (with, condition string) {
 		me := arg(d.me)
 		return "", " and " + by + " in (select rouse.entity_type_allowed($1::integer, " + me +
 			", 'spawn', array(select c.name from rouse.entity_types c where c.service_id = $1::integer)))"
+	case d.table.scope == sharers:
+		me := arg(d.me)
+		return "", " and " + by + " = any (array(select c.id from rouse.worker_pools c where c.owner_principal = " + me + " and c.service_id = $1::integer" +
+			" union select c.pool_id from rouse.worker_pool_members c where c.owner_principal = " + me + " and c.service_id = $1::integer))"
 	case d.table.scope == readers:
 		me, kind := arg(d.me), arg(d.caller.Kind)
 		with = "with readable as materialized (select rouse.entity_allowed($1::integer, " + me + ", 'read', array(" +

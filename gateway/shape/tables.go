@@ -40,6 +40,8 @@ const (
 	spawners
 	// subjects see the grants to them.
 	subjects
+	// sharers see the worker pools that they own or have a runner in.
+	sharers
 )
 
 // table is one table that may be synced, or one that decides what may.
@@ -51,8 +53,12 @@ type table struct {
 	// scope and the column that it looks at.
 	scope scope
 	by    int
-	// creator is the column that names who created the entity, or -1.
+	// creator is the column that names who created the entity, or owns the pool or
+	// its member, or -1.
 	creator int
+	// subject is the column that names whom a row of a table that decides lets see
+	// more; elsewhere it is by.
+	subject int
 	// consumer: rows are those of a mutex, by whose name they are found; an
 	// entity's url says which.
 	consumer bool
@@ -90,6 +96,7 @@ func define(name string, s scope, by, creator string, key []string, columns ...c
 			t.creator = i
 		}
 	}
+	t.subject = t.by
 	for _, k := range append([]string{tenant}, key...) {
 		t.key = append(t.key, slices.IndexFunc(t.columns, func(c column) bool { return c.name == k }))
 	}
@@ -109,6 +116,9 @@ var tables = func() map[string]*table {
 	typeGrants := define("entity_type_grants", subjects, "subject_value", "", []string{"id"},
 		must(int8col("id")), must(text("permission")), must(text("subject_value")))
 	typeGrants.hidden = true
+	members := define("worker_pool_members", sharers, "pool_id", "owner_principal", []string{"pool_id", "runner_id"},
+		must(text("pool_id")), must(text("runner_id")), must(text("owner_principal")), text("status"), text("added_by"), must(instant("created_at")), instant("updated_at"))
+	members.subject = members.creator
 	byConsumer := func(t *table) *table { t.consumer = true; return t }
 	all := []*table{
 		define("entities", readers, "url", "created_by", []string{"url"},
@@ -124,6 +134,10 @@ var tables = func() map[string]*table {
 		define("runner_runtime_diagnostics", owners, "owner_principal", "", []string{"runner_id"},
 			must(text("runner_id")), text("owner_principal"), text("wake_stream_offset"), instant("last_seen_at"), instant("liveness_lease_expires_at"),
 			jsonb("diagnostics"), instant("updated_at")),
+		define("worker_pools", sharers, "id", "owner_principal", []string{"id"},
+			must(text("id")), must(text("owner_principal")), text("name"), text("admin_status"), text("wake_stream"),
+			int4col("max_concurrent_claims_per_runner"), int4col("max_total_claims"), must(instant("created_at")), instant("updated_at")),
+		members,
 		define("users", everybody, "", "", []string{"id"},
 			must(text("id")), text("display_name"), text("email"), text("avatar_url"), instant("created_at"), instant("updated_at")),
 		define("entity_dispatch_state", readers, "entity_url", "", []string{"entity_url"},
@@ -134,10 +148,12 @@ var tables = func() map[string]*table {
 		byConsumer(define("wake_notifications", readers, "entity_url", "", []string{"wake_id"},
 			must(id("wake_id")), fixed(text("entity_url")), text("target_type"), text("target_runner_id"), text("target_webhook_url"), jsonb("target"),
 			text("runner_wake_stream"), text("runner_wake_stream_offset"), jsonb("notification_public"), text("delivery_status"), text("claim_status"),
-			must(instant("created_at")), instant("delivered_at"), instant("claimed_at"), instant("resolved_at"))),
+			must(instant("created_at")), instant("delivered_at"), instant("claimed_at"), instant("resolved_at"),
+			text("target_pool_id"), int4col("target_index"), int4col("attempt"))),
 		byConsumer(define("consumer_claims", readers, "entity_url", "", []string{"consumer_id", "epoch"},
 			must(text("consumer_id")), must(int8col("epoch")), id("wake_id"), fixed(text("entity_url")), must(text("stream_path")), text("runner_id"), text("status"),
-			instant("claimed_at"), instant("last_heartbeat_at"), instant("lease_expires_at"), instant("released_at"), jsonb("acked_streams"), instant("updated_at"))),
+			instant("claimed_at"), instant("last_heartbeat_at"), instant("lease_expires_at"), instant("released_at"), jsonb("acked_streams"), instant("updated_at"),
+			text("pool_id"))),
 		permissions, typeGrants,
 	}
 	out := make(map[string]*table, len(all))
@@ -165,6 +181,8 @@ var (
 	entities    = tables["entities"]
 	permissions = tables["entity_effective_permissions"]
 	typeGrants  = tables["entity_type_grants"]
+	workerPools = tables["worker_pools"]
+	poolMembers = tables["worker_pool_members"]
 	// grantedURL is the column of permissions that names the entity.
 	grantedURL = permissions.find("entity_url")
 )

@@ -172,6 +172,18 @@ func (s *Store) ShapeLapsed(ctx context.Context, service int32, principal string
 	return lapsed, err
 }
 
+// ShapePools answers which of some worker pools the principal may see, and which
+// transactions the answer shows.
+func (s *Store) ShapePools(ctx context.Context, service int32, principal string, ids []string) (snap ShapeSnapshot, out []string, err error) {
+	var text string
+	err = s.row(ctx, func(r pgx.Row) error { return r.Scan(&text, &out) },
+		`select pg_current_snapshot()::text, array(select rouse.pool_visible($1::integer, $2::text, $3::text[]))`, service, principal, ids)
+	if err == nil {
+		err = mapError(parseSnapshot(text, &snap))
+	}
+	return snap, out, err
+}
+
 // ShapeTypes answers which of some entity types the principal may spawn, and
 // which transactions the answer shows.
 func (s *Store) ShapeTypes(ctx context.Context, service int32, principal string, names []string) (snap ShapeSnapshot, out []string, err error) {

@@ -25,8 +25,10 @@ var served = map[string]string{
 	"entity_dispatch_state": "tenant_id,entity_url,pending_source_streams,pending_reason,pending_since,outstanding_wake_id,outstanding_wake_target,outstanding_wake_created_at," +
 		"active_consumer_id,active_runner_id,active_epoch,active_claimed_at,active_lease_expires_at,last_wake_id,last_claimed_at,last_released_at,last_completed_at,last_error,updated_at",
 	"wake_notifications": "tenant_id,wake_id,entity_url,target_type,target_runner_id,target_webhook_url,target,runner_wake_stream,runner_wake_stream_offset,notification_public," +
-		"delivery_status,claim_status,created_at,delivered_at,claimed_at,resolved_at",
-	"consumer_claims": "tenant_id,consumer_id,epoch,wake_id,entity_url,stream_path,runner_id,status,claimed_at,last_heartbeat_at,lease_expires_at,released_at,acked_streams,updated_at",
+		"delivery_status,claim_status,created_at,delivered_at,claimed_at,resolved_at,target_pool_id,target_index,attempt",
+	"consumer_claims":     "tenant_id,consumer_id,epoch,wake_id,entity_url,stream_path,runner_id,status,claimed_at,last_heartbeat_at,lease_expires_at,released_at,acked_streams,updated_at,pool_id",
+	"worker_pools":        "tenant_id,id,owner_principal,name,admin_status,wake_stream,max_concurrent_claims_per_runner,max_total_claims,created_at,updated_at",
+	"worker_pool_members": "tenant_id,pool_id,runner_id,owner_principal,status,added_by,created_at,updated_at",
 }
 
 func tablesAndColumns(t *testing.T, fresh func() *pgtest.DB) {

@@ -34,7 +34,7 @@ func TestShapes(t *testing.T) {
 	server := pgtest.Server(t, pgtest.Options{Settings: map[string]string{"fsync": "off", "full_page_writes": "off"}})
 	for name, test := range map[string]func(*testing.T, func() *pgtest.DB){
 		"a shape is followed": followed, "every txid comes": everyTxidComes, "random changes": randomChanges, "tables and columns": tablesAndColumns, "refusals": refusals, "under serve": underServe,
-		"two gateways in turn": twoGateways, "snapshots join the log": snapshotsJoin, "grants decide": grantsDecide, "each sees their own": eachTheirOwn,
+		"two gateways in turn": twoGateways, "snapshots join the log": snapshotsJoin, "grants decide": grantsDecide, "each sees their own": eachTheirOwn, "pools are shared": poolsShared,
 		"services are apart": servicesApart, "a run is seen": aRun, "large values come along": largeValues, "the drain": drained,
 	} {
 		t.Run(name, func(t *testing.T) {
