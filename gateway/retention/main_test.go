@@ -171,14 +171,24 @@ func numbers(from, to int) (list []string) {
 // spawn makes an entity of kyle's that a runner of his works for.
 func (r *rig) spawn(url, runner string) {
 	r.Helper()
+	policy := ""
+	if runner != "" {
+		policy = `{"targets":[{"type":"runner","runnerId":"` + runner + `"}]}`
+	}
+	r.spawnOn(url, policy)
+}
+
+// spawnOn is spawn with a dispatch policy, or none.
+func (r *rig) spawnOn(url, policy string) {
+	r.Helper()
 	typ := strings.Split(url, "/")[1]
 	r.exec(`insert into rouse.entity_types (service_id, name, owner_principal) values (1, $1, $2) on conflict do nothing`, typ, kyle)
-	var policy []byte
-	if runner != "" {
-		policy = []byte(`{"targets":[{"type":"runner","runnerId":"` + runner + `"}]}`)
+	var raw []byte
+	if policy != "" {
+		raw = []byte(policy)
 	}
 	res, err := r.st.EntitySpawn(context.WithoutCancel(r.Context()), store.SpawnRequest{Service: 1, URL: url, Type: typ, TypeRevision: 1, Principal: kyle, Open: true,
-		Tags: []byte("{}"), Policy: policy, Created: `{"headers":{"operation":"insert"},"type":"entity_created","key":"entity-created","value":{}}`})
+		Tags: []byte("{}"), Policy: raw, Created: `{"headers":{"operation":"insert"},"type":"entity_created","key":"entity-created","value":{}}`})
 	if err != nil || res.Outcome != "spawned" {
 		r.Fatalf("spawn %s: %s %v", url, res.Outcome, err)
 	}

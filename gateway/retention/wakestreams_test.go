@@ -25,8 +25,15 @@ func (r *rig) seen(offset *string) {
 	r.exec(`select rouse._runner_heartbeat(1, 'mac', $1, false, 60000, $2, null, $3)`, kyle, offset, r.now)
 }
 
-// wake gives an entity work and returns where the entry that tells of it ends.
+// wake gives an entity work and returns where the entry that tells the mac of it ends.
 func (r *rig) wake(url string) int64 {
+	r.Helper()
+	r.work(url)
+	return one[int64](r, `select tail from rouse.streams where path = $1`, macs)
+}
+
+// work gives an entity work, which mints its wake.
+func (r *rig) work(url string) {
 	r.Helper()
 	out, err := r.st.StreamAppend(r.Context(), []store.AppendItem{{Service: 1, Path: url[1:] + "/main", Type: "application/json", Payload: []byte("1"), Count: 1, Internal: true, Actionable: true}}, true)
 	if err != nil || out[0].Outcome != store.Appended {
@@ -35,7 +42,6 @@ func (r *rig) wake(url string) int64 {
 	if got := one[string](r, `select outcome from rouse._dispatch_route(array[$1::bigint], array[$2::bigint], $3)`, out[0].StreamID, out[0].Position, r.now); got != "minted" {
 		r.Fatalf("%s is %s", url, got)
 	}
-	return one[int64](r, `select tail from rouse.streams where path = $1`, macs)
 }
 
 // done claims an entity's wake and gives it back with everything acked.
@@ -170,5 +176,40 @@ func TestAnEntryOfAnOpenWakeStays(t *testing.T) {
 	r.wakeStreams(48*time.Hour, window)
 	if got := r.head(macs); got != tail {
 		t.Fatalf("the head is %d, want %d", got, tail)
+	}
+}
+
+// A pool's stream has no cursors: the window and its open wakes decide.
+func TestAPoolsWakeStreamIsCompacted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	const path = "worker-pools/coding/wake"
+	if got := one[string](r, `select outcome from rouse.pool_put(1, 'coding', $1, false, $1, 'Coding', 'enabled', null, null, false)`, kyle); got != "created" {
+		t.Fatal(got)
+	}
+	r.spawnOn("/chat/a", `{"targets":[{"type":"worker-pool","workerPoolId":"coding"}]}`)
+	r.spawnOn("/chat/b", `{"targets":[{"type":"worker-pool","workerPoolId":"coding"}]}`)
+	told := func(url string) int64 {
+		r.work(url)
+		return one[int64](r, `select tail from rouse.streams where path = $1`, path)
+	}
+	first, second := told("/chat/a"), told("/chat/b")
+	if first == 0 || second <= first {
+		t.Fatalf("entries end at %d and %d", first, second)
+	}
+	r.exec(`update rouse.wake_notifications set resolved_at = $1 where entity_url = '/chat/a'`, r.now)
+	r.wakeStreams(time.Minute, window)
+	r.wakeStreams(50*time.Minute, window)
+	if got := r.head(path); got != 0 {
+		t.Fatalf("the head is %d within the window", got)
+	}
+	r.wakeStreams(2*time.Hour, window)
+	if got := r.head(path); got != first {
+		t.Fatalf("the head is %d, want %d: the second is open", got, first)
+	}
+	r.exec(`update rouse.wake_notifications set resolved_at = $1 where entity_url = '/chat/b'`, r.now)
+	r.wakeStreams(time.Minute, window)
+	if got := r.head(path); got != second {
+		t.Fatalf("the head is %d, want %d", got, second)
 	}
 }
