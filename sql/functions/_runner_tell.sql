@@ -10,7 +10,6 @@ set search_path = rouse, pg_temp
 as $$
 declare
     v_wakes uuid[];
-    v_told  integer := 0;
     r       record;
 begin
     select array_agg(n.wake_id order by n.created_at) into v_wakes
@@ -26,12 +25,12 @@ begin
           join runners q on q.id = any (array[m.runner_id]) and q.service_id = m.service_id
          where m.runner_id = p_runner_id and m.service_id = p_service_id and m.status = 'active'
     loop
-        v_told := v_told + _pool_tell(p_service_id, r.pool_id, r.room, p_now);
+        v_wakes := v_wakes || _pool_waiting(p_service_id, r.pool_id, r.room, p_now);
     end loop;
     if v_wakes is not null then
         perform _wake_publish(v_wakes, p_now);
     end if;
-    return v_told + coalesce(cardinality(v_wakes), 0);
+    return coalesce(cardinality(v_wakes), 0);
 end
 $$;
 comment on function rouse._runner_tell(integer, text, timestamptz) is 'Tells a runner again of the wakes that wait for it.';

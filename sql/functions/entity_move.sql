@@ -26,6 +26,7 @@ declare
     v_wake    uuid;
     v_now     timestamptz;
     v_stream  bigint;
+    v_revision integer;
 begin
     select * into v_e from entities e where e.url = p_url and e.service_id = p_service_id;
     if not found then
@@ -59,10 +60,12 @@ begin
 
     insert into entity_policy_history (service_id, entity_url, revision, dispatch_policy, moved_by, reason, replaced_at)
     select p_service_id, p_url, coalesce(max(h.revision), 0) + 1, v_e.dispatch_policy, p_principal, p_reason, v_now
-      from entity_policy_history h where h.entity_url = p_url and h.service_id = p_service_id;
+      from entity_policy_history h where h.entity_url = p_url and h.service_id = p_service_id
+    returning revision into v_revision;
     update entities e set dispatch_policy = p_policy, updated_at = v_now where e.url = p_url and e.service_id = p_service_id;
     perform audit_add(p_service_id, p_principal, 'entity.move', p_url,
-        jsonb_build_object('from', v_e.dispatch_policy, 'to', p_policy, 'reason', p_reason));
+        jsonb_strip_nulls(jsonb_build_object('revision', v_revision, 'reason', p_reason,
+            'to', (select jsonb_agg(coalesce(t ->> 'runnerId', t ->> 'workerPoolId', t ->> 'type')) from jsonb_array_elements(p_policy -> 'targets') t))));
     update consumers c set attempts = 0, fruitless = 0, target_index = 0 where c.id = v_c.id returning * into v_c;
 
     if v_c.state = 'claimed' then
@@ -82,6 +85,10 @@ begin
         select s.id into v_stream from runners r
           join streams s on s.path = any (array[ltrim(r.wake_stream, '/')]) and s.service_id = r.service_id
          where r.id = v_c.runner_id and r.service_id = p_service_id;
+        if found and v_by <= v_now then
+            -- Other wake streams are locked by now, so this one is not waited for: its reader learns from its next call, too.
+            perform 1 from streams s where s.id = v_stream for no key update skip locked;
+        end if;
         if found then
             perform _stream_push(v_stream, jsonb_strip_nulls(jsonb_build_object(
                 'type', 'release', 'consumerId', v_c.name, 'epoch', v_c.epoch, 'wakeId', v_c.wake_id, 'entityUrl', p_url, 'streamPath', p_url || '/main',

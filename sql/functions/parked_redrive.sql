@@ -9,21 +9,31 @@ set search_path = rouse, pg_temp
 set lock_timeout = '5s'
 as $$
 declare
-    v_count integer := 0;
+    v_ids   bigint[];
+    v_wake  uuid;
+    v_wakes uuid[] := '{}';
     r       record;
 begin
     -- Without waiting, since several are locked: what somebody else has locked is redriven by the next call.
-    for r in
-        select c.entity_url from consumers c
+    select array_agg(x.id) into v_ids from (
+        select c.id from consumers c
           join entities e on e.url = any (array[c.entity_url]) and e.service_id = c.service_id
          where c.parked_at is not null and c.service_id = p_service_id and c.state <> 'stopped'
            and (p_type is null or e.type = p_type) and (p_reason is null or c.parked_reason = p_reason)
            and (p_system or e.created_by = p_principal or _entity_may(p_service_id, e.url, p_principal, 'manage', clock_timestamp()))
-         order by c.parked_at, c.id limit p_limit for update of c skip locked
-    loop
-        v_count := v_count + (_entity_redrive(p_service_id, r.entity_url, p_principal, p_system, null) = 'redriven')::integer;
+         order by c.parked_at, c.id limit p_limit for update of c skip locked) x;
+    -- Their wakes are published together: wake streams are locked by id.
+    for r in select c as consumer from consumers c where c.id = any (v_ids) and c.parked_at is not null order by c.id loop
+        perform audit_add(p_service_id, p_principal, 'entity.redrive', (r.consumer).entity_url, jsonb_build_object('reason', (r.consumer).parked_reason));
+        v_wake := _consumer_unpark(r.consumer, 'redriven', clock_timestamp());
+        if v_wake is not null then
+            v_wakes := v_wakes || v_wake;
+        end if;
     end loop;
-    return v_count;
+    if v_wakes <> '{}' then
+        perform _wake_publish(v_wakes, clock_timestamp());
+    end if;
+    return coalesce(cardinality(v_ids), 0);
 end
 $$;
 comment on function rouse.parked_redrive(integer, text, boolean, text, text, integer) is 'Redrives parked work.';

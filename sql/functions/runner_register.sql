@@ -1,6 +1,7 @@
 -- runner_register: makes a runner with its wake stream, or changes one. An id
 -- belongs to its first registrar for ever; nobody else may change it. A null
--- field keeps its value on a change. Outcomes: created, updated, forbidden,
+-- field keeps its value on a change. Enabled, or of a higher capacity than before, it
+-- is told of the wakes that wait for it. Outcomes: created, updated, forbidden,
 -- path_taken.
 create or replace function rouse.runner_register(
     p_service_id integer, p_id text, p_principal text, p_system boolean, p_owner text, p_label text, p_kind text,
@@ -15,6 +16,7 @@ set enable_seqscan = off
 as $$
 declare
     v_row    runners;
+    v_was    runners;
     v_stream bigint;
     v_now    timestamptz;
     v_kind   text;
@@ -50,6 +52,7 @@ begin
         return;
     end if;
     v_now := clock_timestamp();
+    v_was := v_row;
     update runners r
        set label = p_label, kind = coalesce(p_kind, r.kind), admin_status = coalesce(p_admin_status, r.admin_status),
            sandbox_profiles = coalesce(p_sandbox_profiles, r.sandbox_profiles), capacity = coalesce(p_capacity, r.capacity),
@@ -60,6 +63,9 @@ begin
             coalesce(p_sandbox_profiles, r.sandbox_profiles), coalesce(p_capacity, r.capacity))
     returning * into v_row;
     if found then
+        if v_row.admin_status = 'enabled' and (v_was.admin_status <> 'enabled' or v_row.capacity > v_was.capacity) then
+            perform _runner_tell(p_service_id, p_id, v_now);
+        end if;
         perform audit_add(p_service_id, p_principal, 'runner.update', '/runners/' || p_id, null);
     else
         select * into v_row from runners r where r.service_id = p_service_id and r.id = p_id;

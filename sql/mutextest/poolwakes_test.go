@@ -304,3 +304,24 @@ func TestRaisedLimitTells(t *testing.T) {
 	set(nil)
 	equal(t, "without a limit", r.poolEntries("coding"), 9)
 }
+
+// TestRaisedCapacityTells: registering a runner anew with a higher capacity, or
+// enabled, tells it of what waits.
+func TestRaisedCapacityTells(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.runner("a", 1)
+	r.woken("/chat/1", toRunner("a"))
+	r.woken("/chat/2", toRunner("a"))
+	register := func(status string, capacity int) {
+		r.exec(`select rouse.runner_register(1, 'a', $1, false, $1, 'A', null, $2, null, $3)`, kyle, status, capacity)
+	}
+	register("enabled", 1)
+	equal(t, "as it was", len(r.entries("a")), 2)
+	register("enabled", 2)
+	equal(t, "raised", len(r.entries("a")), 4)
+	register("disabled", 3)
+	equal(t, "disabled", len(r.entries("a")), 4)
+	register("enabled", 3)
+	equal(t, "enabled", len(r.entries("a")), 6)
+}
