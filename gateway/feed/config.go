@@ -69,6 +69,9 @@ type Deps struct {
 	Router RouterSink
 	// Delivery gets due wakes; without one they are not collected.
 	Delivery DeliverySink
+	// Members is told, on every gateway, that membership streams have something
+	// to tell. It must not block. May be nil.
+	Members func()
 	// Registry for metrics; nil keeps them private.
 	Registry prometheus.Registerer
 	Log      *slog.Logger

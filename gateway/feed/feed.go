@@ -22,6 +22,7 @@ type Feed struct {
 	hub      *Hub
 	sink     RouterSink
 	delivery DeliverySink
+	members  func()
 	log      *slog.Logger
 	metrics  *metrics
 
@@ -53,7 +54,7 @@ func New(cfg Config, deps Deps) (*Feed, error) {
 		return nil, errors.New("feed: no hub")
 	}
 	f := &Feed{
-		cfg: cfg, hub: deps.Hub, sink: deps.Router, delivery: deps.Delivery, log: deps.Log,
+		cfg: cfg, hub: deps.Hub, sink: deps.Router, delivery: deps.Delivery, members: deps.Members, log: deps.Log,
 		router: newRouterQueue(maxPendingNotices),
 		wakes:  newWakeQueue(maxPendingWakes),
 	}

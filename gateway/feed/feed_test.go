@@ -58,7 +58,7 @@ func TestOneTransactionCanSayManyThings(t *testing.T) {
 	}
 	for _, m := range [][2]string{
 		{PrefixStreams, "1:10:1,2:20:2"}, {"another", "1:99:1"}, {PrefixWakes, "w1,w2"},
-		{PrefixStreams, "3:30:4,1:15:9:entity"}, {PrefixWakes, "w1"},
+		{PrefixStreams, "3:30:4,1:15:9:entity"}, {PrefixWakes, "w1"}, {PrefixMembers, ""}, {PrefixMembers, ""},
 	} {
 		if _, err := tx.Exec(t.Context(), `select pg_logical_emit_message(true, $1, $2)`, m[0], m[1]); err != nil {
 			t.Fatal(err)
@@ -67,6 +67,7 @@ func TestOneTransactionCanSayManyThings(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "memberships told", func() bool { return g.members.Load() > 0 })
 	eventually(t, "wakes delivered", func() bool { return slices.Contains(g.wakes.seen(), "w2") })
 	eventually(t, "notice routed", func() bool {
 		seen := g.router.seen()

@@ -15,6 +15,8 @@ type LSN = pglogrepl.LSN
 const (
 	PrefixStreams = "rouse"
 	PrefixWakes   = "rouse.wake"
+	// PrefixMembers has no content: an entity changed that membership streams tell of.
+	PrefixMembers = "rouse.member"
 )
 
 // Flags say what a transaction did to a stream.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -141,7 +142,9 @@ type gateway struct {
 	hub    *Hub
 	router *routerLog
 	wakes  *wakeLog
-	reg    *prometheus.Registry
+	// members counts how often memberships were told of.
+	members atomic.Int32
+	reg     *prometheus.Registry
 }
 
 // startGateway starts a feed; set changes its configuration and router first.
@@ -154,7 +157,7 @@ func startGateway(t *testing.T, dsn string, set func(*Config, *routerLog)) *gate
 		set(&cfg, g.router)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
-	f, err := New(cfg, Deps{Hub: g.hub, Router: g.router, Delivery: g.wakes, Registry: g.reg, Log: log})
+	f, err := New(cfg, Deps{Hub: g.hub, Router: g.router, Delivery: g.wakes, Members: func() { g.members.Add(1) }, Registry: g.reg, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

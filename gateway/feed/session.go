@@ -44,6 +44,7 @@ type session struct {
 	hub     *Hub
 	router  *routerQueue
 	wakes   *wakeQueue
+	members func() // may be nil
 	metrics *metrics
 	onEnd   func(err error)
 	// refused reports a message that could not be read in full.
@@ -69,7 +70,7 @@ type session struct {
 	// askedFirst and askedLast delimit a run of the server's requests for a
 	// status update; the reader's own.
 	askedFirst, askedLast time.Time
-	sawWake               bool
+	sawWake, sawMember    bool
 
 	end  sync.Once
 	done chan struct{}
@@ -92,6 +93,7 @@ func (s *session) start(pc *pgconn.PgConn) error {
 			handlers: map[string]func([]byte) error{
 				PrefixStreams: s.streams,
 				PrefixWakes:   s.dueWakes,
+				PrefixMembers: func([]byte) error { s.sawMember = true; return nil },
 			},
 			commit:  s.commit,
 			refused: s.refused,
@@ -239,6 +241,10 @@ func (s *session) commit(end LSN) {
 		s.sawWake = false
 		s.wakes.kick.set()
 	}
+	if s.sawMember && s.members != nil {
+		s.members()
+	}
+	s.sawMember = false
 }
 
 func (s *session) complete(lsn LSN) {
@@ -357,7 +363,7 @@ func (f *Feed) stream(ctx context.Context, pc *pgconn.PgConn, slot string, holde
 	if err == nil {
 		s := &session{
 			slot: slot, holder: holder, timeout: timeout,
-			cfg: &f.cfg, hub: f.hub, router: f.router, wakes: f.wakes, metrics: f.metrics,
+			cfg: &f.cfg, hub: f.hub, router: f.router, wakes: f.wakes, members: f.members, metrics: f.metrics,
 			onEnd: func(error) { f.state.broadcast() }, refused: f.refused,
 		}
 		if err = s.start(pc); err == nil {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rouse-run/rouse/gateway/feed"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -78,6 +79,49 @@ func TestDueTimesNeedNoScan(t *testing.T) {
 	r.write("chat/none/main", runEnded)
 	w.Changed()
 	r.eventually("the wake by what was to come", func() bool { return len(r.wakes("/chat/a")) == 3 })
+}
+
+// With nothing to wait for, nothing is due.
+func TestNothingIsDueWhereNothingWaits(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	if next, ok, err := r.s.ObservationNext(t.Context()); err != nil || ok {
+		t.Fatalf("due in %v (%t), %v", next, ok, err)
+	}
+	r.spawn("/chat/a", "")
+	if err := r.s.ScheduleAdd(t.Context(), 1, kyle, false, "/chat/a", Message{Payload: []byte(`1`), From: kyle}.Encode(), time.Hour, ""); err != nil {
+		t.Fatal(err)
+	}
+	if next, ok, err := r.s.ObservationNext(t.Context()); err != nil || !ok || next > time.Hour || next < 59*time.Minute {
+		t.Fatalf("due in %v (%t), %v", next, ok, err)
+	}
+}
+
+// What another gateway changes is shown without a scan: the log tells of it.
+func TestMembershipsNeedTheLogOnly(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	w := r.started(Config{Scan: time.Hour})
+	log, err := feed.New(feed.Config{DSN: r.db.DirectDSN()}, feed.Deps{Hub: feed.NewHub(), Members: w.Members})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.WithoutCancel(t.Context())
+	if err := log.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := log.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	r.eventually("the log feed", log.Up)
+	r.spawn("/chat/a", "") // nobody observes yet
+	ref := r.membership(kyle, map[string]string{})
+	for i, url := range []string{"/chat/b", "/chat/c"} {
+		r.spawn(url, "")
+		r.eventually("the member", func() bool { return len(r.rows("/_entities/"+ref, "members")) >= i+2 })
+	}
 }
 
 // busy is a database in which there is always more to read, until it has been

@@ -78,11 +78,12 @@ type Worker struct {
 
 	observers, tasks, members chan struct{}
 
-	// lag: the last signal is from the log, which may be ahead of what can be seen.
+	// lag, late: the last signal, to observers and to memberships, is from the log,
+	// which may be ahead of what can be seen.
 	// attach: sources that were waited for may be there now. waiting, shown: the
 	// last look found cursors without a source, and membership streams; until then
 	// they may be.
-	lag, attach, waiting, shown atomic.Bool
+	lag, late, attach, waiting, shown atomic.Bool
 
 	told, fired *prometheus.CounterVec
 
@@ -124,9 +125,9 @@ func New(cfg Config) (*Worker, error) {
 // Start runs the loops until Stop.
 func (w *Worker) Start(ctx context.Context) error {
 	ctx, w.cancel = context.WithCancel(ctx)
-	w.run(ctx, w.observers, func(ctx context.Context) bool { return w.observe(ctx) })
-	w.run(ctx, w.tasks, func(ctx context.Context) bool { return w.schedule(ctx) })
-	w.run(ctx, w.members, func(ctx context.Context) bool { return w.memberships(ctx) })
+	w.run(ctx, w.observers, &w.lag, func(ctx context.Context) bool { return w.observe(ctx) })
+	w.run(ctx, w.tasks, new(atomic.Bool), func(ctx context.Context) bool { return w.schedule(ctx) })
+	w.run(ctx, w.members, &w.late, func(ctx context.Context) bool { return w.memberships(ctx) })
 	return nil
 }
 
@@ -151,6 +152,13 @@ func (w *Worker) Stop(ctx context.Context) error {
 func (w *Worker) Observed() {
 	w.lag.Store(true)
 	poke(w.observers)
+}
+
+// Members says that membership streams have something to tell, on whatever
+// gateway it came to be. It does not block.
+func (w *Worker) Members() {
+	w.late.Store(true)
+	poke(w.members)
 }
 
 // Poke says that something was registered or scheduled. It does not block.
@@ -183,14 +191,14 @@ func poke(c chan struct{}) {
 // run calls round when poked, when something is due and once a scan. A signal of
 // the log whose round finds nothing to do looks again for a moment: what it is
 // about may not be visible yet.
-func (w *Worker) run(ctx context.Context, signal chan struct{}, round func(context.Context) bool) {
+func (w *Worker) run(ctx context.Context, signal chan struct{}, logged *atomic.Bool, round func(context.Context) bool) {
 	w.wg.Add(1)
 	go func() {
 		defer w.wg.Done()
 		least := busyFirst
 		for ctx.Err() == nil {
 			w.sleep(ctx, signal, least)
-			lag := signal == w.observers && w.lag.Swap(false)
+			lag := logged.Swap(false)
 			did, wait := round(ctx), lookFirst
 			for try := 0; !did && lag && try < lookTries && pause(ctx, wait); try++ {
 				did = round(ctx)

@@ -88,7 +88,7 @@ func (s *Server) compose(ctx context.Context) error {
 		return err
 	}
 	log, err = feed.New(feed.Config{DSN: s.Config.DirectURL.Reveal()},
-		feed.Deps{Hub: hub, Router: waker.Router(), Delivery: waker.Delivery(), Registry: s.Metrics.Registry, Log: s.Log})
+		feed.Deps{Hub: hub, Router: waker.Router(), Delivery: waker.Delivery(), Members: watcher.Members, Registry: s.Metrics.Registry, Log: s.Log})
 	if err != nil {
 		return err
 	}
