@@ -291,3 +291,51 @@ func TestRunnersWithoutKeysAndGatewaysWithoutThem(t *testing.T) {
 		}
 	})
 }
+
+// A pool's entries are sealed to each member as it reads them; who reads as no member sees neither token nor args.
+func TestAPoolsWakesAreSealedToWhoeverReadsThem(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	d := &detour{via: newTap(t, r.URL)}
+	r.must("PUT", "/_electric/worker-pools/crowd", `{}`)
+	r.must("PUT", "/_electric/worker-pools/crowd/members/mac", `{}`)
+	r.must("POST", "/_electric/runners", `{"id":"plain","label":"Plain"}`)
+	r.must("PUT", "/_electric/worker-pools/crowd/members/plain", `{}`)
+	mine, other := key(t), key(t)
+	done := r.run(d, func(c *runner.Config) { c.Key, c.Liveness = mine, 200*time.Millisecond })
+	spawn := func(id string) {
+		t.Helper()
+		r.must("PUT", "/_electric/entities/job/"+id, `{"args":{"password":"4rgs3cret"},"tags":{"customer":"t4gs3cret"},"dispatch_policy":{"targets":[{"type":"worker-pool","workerPoolId":"crowd"}]}}`)
+		r.send(id)
+	}
+	spawn("1")
+	r.waits(done, "/job/1")
+	const stream = "/worker-pools/crowd/wake"
+	for path, shown := range map[string]bool{stream + "?runner=mac": false, "/v1/stream" + stream + "?runner=mac&offset=-1": false, stream + "?runner=mac&offset=-1&live=long-poll": false,
+		stream: false, stream + "?runner=plain": true} {
+		a := r.must("GET", path, "")
+		text := string(a.Raw)
+		if shown != strings.Contains(text, "rouse_ct_") || shown != strings.Contains(text, "4rgs3cret") {
+			t.Errorf("%s shows %s", path, text)
+		}
+		if sealed := strings.Contains(path, "runner=mac"); sealed != strings.Contains(text, `"sealed":"`) {
+			t.Errorf("%s: sealed is %t: %s", path, !sealed, text)
+		}
+	}
+	// Another key in its place is put right, and loses nothing.
+	r.must("PUT", "/_electric/runners/mac/wake-key", `{"wake_key":"`+other.Public()+`"}`)
+	r.must("PUT", "/_electric/worker-pools/crowd/members/plain", `{"status":"disabled"}`)
+	for _, id := range []string{"2", "3"} {
+		spawn(id)
+		r.waits(done, "/job/"+id)
+	}
+	seen := d.via.text()
+	for _, s := range []string{"rouse_ct_", "4rgs3cret", "t4gs3cret"} {
+		if strings.Contains(seen, s) {
+			t.Errorf("the wire shows %q", s)
+		}
+	}
+	if !strings.Contains(seen, "crowd") || !strings.Contains(seen, `"sealed":"`) {
+		t.Error("the pool's wake stream did not come this way")
+	}
+}
