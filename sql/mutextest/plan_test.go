@@ -16,7 +16,8 @@ var crowdSQL = []string{
 	   from generate_series(1, $crowd) i join rouse.consumers c on c.name = 'e_' || md5(i::text) on conflict do nothing`,
 	`insert into rouse.consumer_streams (consumer_id, stream_id, acked) select s.consumer_id, s.id, 10 from rouse.streams s where s.kind = 'entity' on conflict do nothing`,
 	`insert into rouse.entities (service_id, url, type, dispatch_policy, created_by, consumer_id)
-	 select 1, c.entity_url, 'chat', case when c.id % 10 = 0 then '` + toWebhook + `'::jsonb else '{"targets":[{"type":"runner","runnerId":"mac"}]}'::jsonb end, '` + kyle + `', c.id
+	 select 1, c.entity_url, 'chat', case when c.id % 10 = 0 then '` + toWebhook + `'::jsonb when c.id >= 50000 and c.id % 10 = 2 then '` + toPool("coding") + `'::jsonb
+	              when c.id >= 50000 and c.id % 10 = 3 then '` + macThenPool + `'::jsonb else '{"targets":[{"type":"runner","runnerId":"mac"}]}'::jsonb end, '` + kyle + `', c.id
 	   from rouse.consumers c on conflict do nothing`,
 	`insert into rouse.entity_dispatch_state (service_id, entity_url) select 1, c.entity_url from rouse.consumers c on conflict do nothing`,
 	// A past: one finished claim and wake each for a tenth of them.
@@ -27,6 +28,9 @@ var crowdSQL = []string{
 	`insert into rouse.consumer_claims (service_id, consumer_id, epoch, entity_url, stream_path, runner_id, status, claimed_at)
 	 select 1, c.name, 0, c.entity_url, c.entity_url || '/main', 'mac', 'released', clock_timestamp() from rouse.consumers c where c.id % 10 = 1 on conflict do nothing`,
 }
+
+const macThenPool = `{"targets":[{"type":"runner","runnerId":"mac"},{"type":"worker-pool","workerPoolId":"coding"},{"type":"webhook","url":"` + hook + `"}],
+	"giveUp":{"afterMs":86400000,"attempts":9}}`
 
 // TestCostIsWhatIsTouched counts what each function reads at volume, by the
 // database's own statistics: no table is scanned, and the rows and index
@@ -45,6 +49,13 @@ func costIsWhatIsTouched(t *testing.T, when string) {
 	r.runner("mac", 0)
 	warm := r.entity("/chat/warm", toRunner("mac"))
 	warmHook := r.entity("/chat/hook", toWebhook)
+	r.pool("coding", 100, 200)
+	r.runner("box", 100)
+	for _, m := range []string{"mac", "box"} {
+		r.exec(`select rouse.runner_heartbeat(1, $1, $2, false, 3600000, null, null)`, m, kyle)
+		r.member("coding", m, kyle, "active", false)
+	}
+	warmPool, warmChain := r.entity("/chat/pool", toPool("coding")), r.entity("/chat/chain", macThenPool)
 
 	wakes := func(n int) []int64 { // n entities with unread work, by stream
 		var ids []int64
@@ -68,7 +79,7 @@ func costIsWhatIsTouched(t *testing.T, when string) {
 			t.Fatal(err)
 		}
 	}
-	var dirty []int64
+	var dirty, ofPool, ofChain []int64
 	steps := []measured{
 		{"stream_append of one", 30, func() { r.write(picked, answer{Epoch: 1, Wake: strange}) }},
 		{"dispatch_route of one", 60, func() { r.exec(`select rouse.dispatch_route(array[$1::bigint], array[11::bigint])`, dirty[0]) }},
@@ -102,14 +113,47 @@ func costIsWhatIsTouched(t *testing.T, when string) {
 		}},
 		{"delivery_take", 64 * 12, func() { r.exec(`select rouse.delivery_take(64)`) }},
 		{"runner_heartbeat while online", 20, func() { r.beat("mac", time.Hour) }},
+		{"dispatch_route of one for a pool", 60, func() { r.exec(`select rouse.dispatch_route(array[$1::bigint], array[11::bigint])`, ofPool[0]) }},
+		{"dispatch_route of one of several targets", 90, func() { r.exec(`select rouse.dispatch_route(array[$1::bigint], array[11::bigint])`, ofChain[0]) }},
+		{"dispatch_route of 64 for a pool", 64 * 60, func() {
+			r.exec(`select rouse.dispatch_route($1::bigint[], array_fill(11::bigint, array[64]))`, ofPool[1:65])
+		}},
+		{"dispatch_route of 64 of several targets", 64 * 90, func() {
+			r.exec(`select rouse.dispatch_route($1::bigint[], array_fill(11::bigint, array[64]))`, ofChain[1:65])
+		}},
+		{"acquire of a pool's by id", 80, func() {
+			pick(ofPool[0])
+			g = r.want("granted", picked.by("box"))
+		}},
+		{"release of a pool's", 100, func() { r.want("released", picked.call("release", g.Epoch, g.Wake).with("acks", picked.acks(11))) }},
+		{"acquire naming nothing by a member", 130 * 6, func() { r.want("granted", op{"op": "acquire", "runner": "box", "holder": kyle, "claim_id": "y"}) }},
+		{"a slot of a pool is freed", 130 * 6, func() {
+			pick(ofPool[2])
+			g = r.want("granted", picked.by("box"))
+			r.exec(`update rouse.worker_pools set max_total_claims = (select count(*) from rouse.consumer_claims where pool_id = 'coding' and status = 'active')`)
+			r.want("released", picked.call("release", g.Epoch, g.Wake).with("acks", picked.acks(11)))
+		}},
+		{"claim_reap of one that moves on", 200, func() {
+			pick(ofChain[1])
+			r.exec(`update rouse.wake_notifications set created_at = created_at - interval '1 hour' where wake_id = (select wake_id from rouse.consumers where id = $1)`, picked.consumer)
+			r.exec(fmt.Sprintf(`update rouse.consumers set due_at = clock_timestamp() where id = %d`, picked.consumer))
+			r.exec(`select rouse.claim_reap(500)`)
+			equal(t, "moved on", one[int](r, `select target_index::int from rouse.consumers where id = $1`, picked.consumer), 1)
+		}},
 	}
 	plan := func() {
 		for range 8 {
-			for _, e := range []entity{warm, warmHook} {
+			for _, e := range []entity{warm, warmHook, warmPool, warmChain} {
 				r.push(e)
 				r.exec(`select rouse.dispatch_route(array[$1::bigint], array[$2::bigint])`, e.stream, r.tail(e))
 				r.exec(`select rouse.delivery_take(10)`)
-				a := r.want("granted", e.acquire().with("trusted", true))
+				r.exec(`update rouse.consumers set due_at = clock_timestamp() where id = $1`, e.consumer)
+				r.exec(`select rouse.claim_reap(10)`)
+				ask := e.acquire().with("trusted", true)
+				if e == warmPool {
+					ask = op{"op": "acquire", "runner": "box", "holder": kyle}
+				}
+				a := r.want("granted", ask)
 				r.want("ok", e.call("heartbeat", a.Epoch, a.Wake))
 				r.want("ok", e.call("ack", a.Epoch, a.Wake).with("acks", e.acks(r.tail(e))))
 				r.write(e, a)
@@ -143,6 +187,14 @@ func costIsWhatIsTouched(t *testing.T, when string) {
 		}
 	}
 	dirty = wakes(500)
+	of := func(digit, n int) (ids []int64) {
+		for i := range n {
+			ids = append(ids, one[int64](r, `update rouse.streams s set tail = tail + 1, actionable = tail + 1, pending = true from rouse.consumers c
+				where c.id = $1 and s.consumer_id = c.id and s.actionable = 0 returning s.id`, 50000+10*i+digit))
+		}
+		return ids
+	}
+	ofPool, ofChain = of(2, 65), of(3, 65)
 	pick(dirty[0])
 
 	type counts struct{ seq, read int64 }
@@ -152,7 +204,7 @@ func costIsWhatIsTouched(t *testing.T, when string) {
 		r.exec(`select pg_stat_force_next_flush()`)
 		r.exec(`select pg_stat_clear_snapshot()`)
 		if err := r.c.QueryRow(t.Context(), `select
-			(select coalesce(sum(seq_tup_read), 0) from pg_stat_user_tables where schemaname = 'rouse' and relname not in ('services', 'policies', 'runners', 'runner_runtime_diagnostics', 'entity_types', 'users', 'delivery_attempts', 'producers')),
+			(select coalesce(sum(seq_tup_read), 0) from pg_stat_user_tables where schemaname = 'rouse' and relname not in ('services', 'policies', 'runners', 'runner_runtime_diagnostics', 'worker_pools', 'worker_pool_members', 'entity_types', 'users', 'delivery_attempts', 'producers')),
 			(select coalesce(sum(idx_tup_read), 0) from pg_stat_user_indexes where schemaname = 'rouse')`).Scan(&c.seq, &c.read); err != nil {
 			t.Fatal(err)
 		}
@@ -161,6 +213,7 @@ func costIsWhatIsTouched(t *testing.T, when string) {
 	r.exec(`select rouse.dispatch_route(array[$1::bigint], array[11::bigint])`, dirty[100])
 	wake = one[string](r, `select c.wake_id::text from rouse.streams s join rouse.consumers c on c.id = s.consumer_id where s.id = $1`, dirty[100])
 	r.now = time.Now().Add(time.Second) // these leases are by the real clock
+	r.exec(`select rouse.claim_reap(500)`) // what the warming up left in the index
 	stats()
 	for _, m := range steps {
 		before := stats()
