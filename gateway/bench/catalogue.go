@@ -160,6 +160,7 @@ func catalogue() []figure {
 
 		{"b10.append.p50", "B10", "append p50 while wake entries are deleted, 400/s", "ms", "", nil},
 		{"b10.append.p99", "B10", "… p99", "ms", "≤ 1.5× idle", withinIdle(1.5)},
+		{"b10.append.best", "B10", "… p99 of the quietest stretch: what else the machine does only adds", "ms", "≤ 1.5× idle", withinIdle(1.5)},
 		{"b10.tail.p99", "B10", "append → SSE p99 meanwhile", "ms", "", nil},
 		{"b10.rate", "B10", "wake entries deleted", "/s", "", nil},
 		{"b10.dead", "B10", "dead rows", "rows", "", nil},
