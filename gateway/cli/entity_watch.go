@@ -20,13 +20,24 @@ type entityInspectCmd struct {
 
 // entityFile is all there is to say of an entity.
 type entityFile struct {
-	Entity   client.Entity        `json:"entity"`
-	Display  client.Display       `json:"display"`
-	Dispatch client.DispatchState `json:"dispatch"`
-	Claims   []client.Claim       `json:"claims"`
-	Wakes    []client.Wake        `json:"wakes"`
+	Entity   client.Entity  `json:"entity"`
+	Display  client.Display `json:"display"`
+	Dispatch routedState    `json:"dispatch"`
+	Claims   []client.Claim `json:"claims"`
+	Wakes    []routedWake   `json:"wakes"`
 	// Delivery is the open wake with the attempts to deliver it, where it is pushed.
 	Delivery *wakeFile `json:"delivery,omitempty"`
+}
+
+// routedState is a dispatch state with where it stands among the policy's targets.
+type routedState struct {
+	client.DispatchState
+	TargetIndex  int        `json:"target_index"`
+	Attempts     int        `json:"attempts"`
+	PoolID       *string    `json:"pool_id,omitempty"`
+	ParkedAt     *time.Time `json:"parked_at,omitempty"`
+	ParkedReason *string    `json:"parked_reason,omitempty"`
+	ReleaseBy    *time.Time `json:"release_by,omitempty"`
 }
 
 func (c *entityInspectCmd) Run(r *run) error {
@@ -90,13 +101,20 @@ func (c *caller) showEntity(f entityFile) {
 		if d.ActiveLeaseExpiresAt != nil {
 			held += ", lease until " + d.ActiveLeaseExpiresAt.Local().Format("15:04:05.000")
 		}
+		if d.ReleaseBy != nil {
+			held += ", to hand over until " + d.ReleaseBy.Local().Format("15:04:05")
+		}
+	}
+	parked := ""
+	if d.ParkedAt != nil {
+		parked = text(d.ParkedReason) + ", " + ago(*d.ParkedAt) + `; "rouse parked redrive" wakes it again`
 	}
 	args := ""
 	if e.SpawnArgs != nil {
 		args = notNull(*e.SpawnArgs)
 	}
 	c.fields("entity", c.paint(bold, printable(e.URL)), "status", c.status(string(e.Status)), "", c.paint(blue, printable(f.Display.Display)),
-		"wakes go to", target(e.DispatchPolicy), "held", held, "open wake", outstanding, "unread", pending,
+		"wakes go to", target(e.DispatchPolicy), "held", held, "open wake", outstanding, "attempt", nth(d.Attempts), "unread", pending, "parked", c.paint(red, parked),
 		"last error", c.paint(red, oneLine(text(d.LastError), 200)), "arguments", oneLine(args, 200), "tags", tags(e.Tags),
 		"parent", printable(text(e.Parent)), "created by", principal(text(e.CreatedBy)), "created", ago(time.UnixMilli(e.CreatedAt)),
 		"stream", printable(e.Streams.Main))

@@ -20,7 +20,7 @@ type wakeCmd struct {
 
 // wakeFile is a wake with the attempts to deliver it.
 type wakeFile struct {
-	client.Wake
+	routedWake
 	NextAttemptAt *time.Time `json:"next_attempt_at"`
 	Deliveries    []struct {
 		Attempt    int        `json:"attempt"`
@@ -33,10 +33,20 @@ type wakeFile struct {
 	} `json:"deliveries"`
 }
 
+// routedWake is a wake with which target of a policy it was for.
+type routedWake struct {
+	client.Wake
+	TargetPoolID *string `json:"target_pool_id,omitempty"`
+	TargetIndex  int     `json:"target_index"`
+	Attempt      int     `json:"attempt"`
+}
+
 // target says where it goes.
-func (f wakeFile) target() string {
+func (f routedWake) target() string {
 	at := printable(text(f.RunnerWakeStream))
 	switch {
+	case f.TargetPoolID != nil:
+		at = printable(*f.TargetPoolID)
 	case f.TargetRunnerID != nil:
 		at = printable(*f.TargetRunnerID)
 	case f.TargetWebhookURL != nil:
@@ -63,10 +73,10 @@ func (c *wakeLsCmd) Run(r *run) error {
 		return failf(ExitUsage, "name an entity, or a subscription with --subscription")
 	}
 	return c.connected(r, func(k *caller) error {
-		list := []client.Wake{}
+		list := []routedWake{}
 		if c.Subscription != "" {
 			var page struct {
-				Wakes []client.Wake `json:"wakes"`
+				Wakes []routedWake `json:"wakes"`
 			}
 			if err := k.ask(&page, k.plain(http.MethodGet, subscriptionPath(c.Subscription)+fmt.Sprintf("/wakes?limit=%d", c.Limit), nil)); err != nil {
 				return err
@@ -95,12 +105,12 @@ func (c *wakeLsCmd) Run(r *run) error {
 	})
 }
 
-func (c *printer) wakeTable(list []client.Wake) {
+func (c *printer) wakeTable(list []routedWake) {
 	rows := make([][]string, len(list))
 	for i, w := range list {
-		rows[i] = []string{fmt.Sprint(w.Epoch), c.status(w.DeliveryStatus), c.status(w.ClaimStatus), w.TargetType, age(w.CreatedAt), fmt.Sprint(w.Attempts), w.WakeID}
+		rows[i] = []string{fmt.Sprint(w.Epoch), c.status(w.DeliveryStatus), c.status(w.ClaimStatus), w.target(), age(w.CreatedAt), fmt.Sprint(w.Attempts), w.WakeID}
 	}
-	c.table([]string{"WAKE", "DELIVERY", "CLAIM", "BY", "AGE", "TRIES", "ID"}, rows)
+	c.table([]string{"WAKE", "DELIVERY", "CLAIM", "GOES TO", "AGE", "TRIES", "ID"}, rows)
 }
 
 type wakeShowCmd struct {
@@ -122,7 +132,7 @@ func (c *wakeShowCmd) Run(r *run) error {
 			due = f.NextAttemptAt.Local().Format("15:04:05")
 		}
 		k.fields("wake", k.paint(bold, printable(f.WakeID)), "for", printable(text(f.EntityURL)), "consumer", printable(f.ConsumerID), "epoch", fmt.Sprint(f.Epoch),
-			"goes to", f.target(), "delivery", k.status(f.DeliveryStatus), "claim", k.status(f.ClaimStatus),
+			"goes to", f.target(), "attempt", nth(f.Attempt), "delivery", k.status(f.DeliveryStatus), "claim", k.status(f.ClaimStatus),
 			"made", ago(f.CreatedAt), "next attempt", due)
 		if len(f.Deliveries) > 0 {
 			k.printf("\n")
@@ -130,6 +140,14 @@ func (c *wakeShowCmd) Run(r *run) error {
 		}
 		return nil
 	})
+}
+
+// nth is what there is to say of an attempt: of the first one nothing.
+func nth(n int) string {
+	if n < 2 {
+		return ""
+	}
+	return fmt.Sprintf("%d since it last got on", n)
 }
 
 // wake reads a wake and the attempts to deliver it.

@@ -29,6 +29,13 @@ type DispatchState struct {
 	LastCompletedAt       *time.Time      `json:"last_completed_at"`
 	LastError             *string         `json:"last_error"`
 	UpdatedAt             time.Time       `json:"updated_at"`
+
+	TargetIndex  int32      `json:"target_index" doc:"Which target of its policy its wake or claim is for, from 0."`
+	Attempts     int32      `json:"attempts" doc:"Wakes since it last got on."`
+	PoolID       *string    `json:"pool_id,omitempty" doc:"The worker pool its wake or claim is for."`
+	ParkedAt     *time.Time `json:"parked_at,omitempty" doc:"Given up since; see parked_reason."`
+	ParkedReason *string    `json:"parked_reason,omitempty"`
+	ReleaseBy    *time.Time `json:"release_by,omitempty" doc:"Its holder was asked to hand it over until then."`
 }
 
 // EntityDispatch reads an entity's dispatch state; [ErrNoRow] when there is
@@ -39,11 +46,13 @@ func (s *Store) EntityDispatch(ctx context.Context, service int32, url string) (
 	err := s.row(ctx, func(row pgx.Row) error {
 		return row.Scan(&d.EntityURL, &pending, &d.PendingReason, &d.PendingSince, &d.OutstandingWakeID, &target,
 			&d.OutstandingCreatedAt, &d.ActiveConsumerID, &d.ActiveRunnerID, &d.ActiveEpoch, &d.ActiveClaimedAt,
-			&d.ActiveLeaseExpiresAt, &d.LastWakeID, &d.LastClaimedAt, &d.LastReleasedAt, &d.LastCompletedAt, &d.LastError, &d.UpdatedAt)
+			&d.ActiveLeaseExpiresAt, &d.LastWakeID, &d.LastClaimedAt, &d.LastReleasedAt, &d.LastCompletedAt, &d.LastError, &d.UpdatedAt,
+			&d.TargetIndex, &d.Attempts, &d.PoolID, &d.ParkedAt, &d.ParkedReason, &d.ReleaseBy)
 	}, `select entity_url, pending_source_streams, pending_reason, pending_since, outstanding_wake_id::text, outstanding_wake_target,
 		outstanding_wake_created_at, active_consumer_id, active_runner_id, active_epoch, active_claimed_at, active_lease_expires_at,
-		last_wake_id::text, last_claimed_at, last_released_at, last_completed_at, last_error, updated_at
-		from rouse.entity_dispatch($1, $2::text)`, service, url)
+		last_wake_id::text, last_claimed_at, last_released_at, last_completed_at, last_error, updated_at,
+		coalesce(r.target_index, 0), coalesce(r.attempts, 0), r.pool_id, r.parked_at, r.parked_reason, r.release_by
+		from rouse.entity_dispatch($1, $2::text) left join rouse.entity_route($1, $2::text) r on true`, service, url)
 	d.PendingSourceStreams, d.OutstandingWakeTarget = pending, target
 	return d, err
 }
@@ -63,6 +72,7 @@ type Claim struct {
 	LeaseExpiresAt  *time.Time      `json:"lease_expires_at"`
 	ReleasedAt      *time.Time      `json:"released_at"`
 	AckedStreams    json.RawMessage `json:"acked_streams"`
+	PoolID          *string         `json:"pool_id,omitempty"`
 	NextWake        *bool           `json:"next_wake"`
 	Error           *string         `json:"error"`
 	UpdatedAt       time.Time       `json:"updated_at"`
@@ -76,14 +86,14 @@ func (s *Store) EntityClaims(ctx context.Context, service int32, url string, bef
 		var c Claim
 		var acked []byte
 		if err := rows.Scan(&c.ConsumerID, &c.Epoch, &c.WakeID, &c.EntityURL, &c.StreamPath, &c.RunnerID, &c.Holder, &c.Status,
-			&c.ClaimedAt, &c.LastHeartbeatAt, &c.LeaseExpiresAt, &c.ReleasedAt, &acked, &c.NextWake, &c.Error, &c.UpdatedAt); err != nil {
+			&c.ClaimedAt, &c.LastHeartbeatAt, &c.LeaseExpiresAt, &c.ReleasedAt, &acked, &c.NextWake, &c.Error, &c.UpdatedAt, &c.PoolID); err != nil {
 			return err
 		}
 		c.AckedStreams = acked
 		out = append(out, c)
 		return nil
 	}, `select consumer_id, epoch, wake_id::text, entity_url, stream_path, runner_id, holder, status, claimed_at, last_heartbeat_at,
-		lease_expires_at, released_at, acked_streams, next_wake, error, updated_at from rouse.entity_claims($1, $2::text, $3, $4)`,
+		lease_expires_at, released_at, acked_streams, next_wake, error, updated_at, pool_id from rouse.entity_claims($1, $2::text, $3, $4)`,
 		service, url, beforeArg(before), int32(limit))
 	return out, err
 }
@@ -102,7 +112,10 @@ type Wake struct {
 	NotificationPublic     json.RawMessage `json:"notification_public"`
 	DeliveryStatus         string          `json:"delivery_status"`
 	ClaimStatus            string          `json:"claim_status"`
-	Attempts               int32           `json:"attempts"`
+	Attempts               int32           `json:"attempts" doc:"Deliveries that were tried."`
+	TargetPoolID           *string         `json:"target_pool_id,omitempty"`
+	TargetIndex            int32           `json:"target_index" doc:"Which target of the policy it is for, from 0."`
+	Attempt                int32           `json:"attempt" doc:"The how-manieth wake since progress."`
 	CreatedAt              time.Time       `json:"created_at"`
 	DeliveredAt            *time.Time      `json:"delivered_at"`
 	ClaimedAt              *time.Time      `json:"claimed_at"`
@@ -115,18 +128,12 @@ func (s *Store) EntityWakes(ctx context.Context, service int32, url string, befo
 	out := []Wake{}
 	err := s.rows(ctx, func(rows pgx.Rows) error {
 		var w Wake
-		var public []byte
-		if err := rows.Scan(&w.WakeID, &w.ConsumerID, &w.Epoch, &w.EntityURL, &w.TargetType, &w.TargetRunnerID, &w.TargetWebhookURL,
-			&w.RunnerWakeStream, &w.RunnerWakeStreamOffset, &public, &w.DeliveryStatus, &w.ClaimStatus, &w.Attempts,
-			&w.CreatedAt, &w.DeliveredAt, &w.ClaimedAt, &w.ResolvedAt); err != nil {
+		if err := rows.Scan(w.places()...); err != nil {
 			return err
 		}
-		w.NotificationPublic = public
 		out = append(out, w)
 		return nil
-	}, `select wake_id::text, consumer_id, epoch, entity_url, target_type, target_runner_id, target_webhook_url, runner_wake_stream,
-		runner_wake_stream_offset, notification_public, delivery_status, claim_status, attempts, created_at, delivered_at, claimed_at, resolved_at
-		from rouse.entity_wakes($1, $2::text, $3, $4)`, service, url, beforeArg(before), int32(limit))
+	}, `select `+wakeColumns+` from rouse.entity_wakes($1, $2::text, $3, $4)`, service, url, beforeArg(before), int32(limit))
 	return out, err
 }
 

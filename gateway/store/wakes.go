@@ -30,13 +30,14 @@ type WakeFile struct {
 }
 
 const wakeColumns = `wake_id::text, consumer_id, epoch, entity_url, target_type, target_runner_id, target_webhook_url, runner_wake_stream,
-	runner_wake_stream_offset, notification_public, delivery_status, claim_status, attempts, created_at, delivered_at, claimed_at, resolved_at`
+	runner_wake_stream_offset, notification_public, delivery_status, claim_status, attempts, created_at, delivered_at, claimed_at, resolved_at,
+	target_pool_id, target_index, attempt`
 
 // places are where a row of wakeColumns is scanned to.
 func (w *Wake) places() []any {
 	return []any{&w.WakeID, &w.ConsumerID, &w.Epoch, &w.EntityURL, &w.TargetType, &w.TargetRunnerID, &w.TargetWebhookURL,
 		&w.RunnerWakeStream, &w.RunnerWakeStreamOffset, &w.NotificationPublic, &w.DeliveryStatus, &w.ClaimStatus, &w.Attempts,
-		&w.CreatedAt, &w.DeliveredAt, &w.ClaimedAt, &w.ResolvedAt}
+		&w.CreatedAt, &w.DeliveredAt, &w.ClaimedAt, &w.ResolvedAt, &w.TargetPoolID, &w.TargetIndex, &w.Attempt}
 }
 
 // WakeGet reads a wake; may says whether the principal owns what it is for, or
@@ -48,7 +49,7 @@ func (s *Store) WakeGet(ctx context.Context, service int32, wake, principal stri
 	}, `select (w.wake).wake_id::text, (w.wake).consumer_id, (w.wake).epoch, (w.wake).entity_url, (w.wake).target_type, (w.wake).target_runner_id,
 		(w.wake).target_webhook_url, (w.wake).runner_wake_stream, (w.wake).runner_wake_stream_offset, (w.wake).notification_public,
 		(w.wake).delivery_status, (w.wake).claim_status, (w.wake).attempts, (w.wake).created_at, (w.wake).delivered_at, (w.wake).claimed_at,
-		(w.wake).resolved_at, (w.wake).next_attempt_at, coalesce(w.may, false), w.attempts
+		(w.wake).resolved_at, (w.wake).target_pool_id, (w.wake).target_index, (w.wake).attempt, (w.wake).next_attempt_at, coalesce(w.may, false), w.attempts
 		from rouse.wake_get($1, $2::uuid, $3::text) w`, service, wake, principal)
 	if err != nil {
 		return f, false, err

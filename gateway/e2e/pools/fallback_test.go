@@ -47,6 +47,9 @@ func TestWorkMovesOnFromTargetToTarget(t *testing.T) {
 	// The log: what each was for, and that it was taken back.
 	r.eventually("the webhook's answer counts", func() bool { return r.wakes("1")[0].ClaimStatus != "unclaimed" })
 	all := r.wakes("1")
+	if all[1].TargetPoolID == nil || *all[1].TargetPoolID != "coding" || all[0].Attempt != 3 || all[0].TargetIndex != 2 {
+		t.Errorf("%+v", all)
+	}
 	if len(all) != 3 || all[2].DeliveryStatus != "superseded" || all[1].DeliveryStatus != "superseded" || all[0].TargetType != "webhook" {
 		t.Errorf("%+v", all)
 	}
@@ -125,6 +128,16 @@ func TestParkedWorkIsRedriven(t *testing.T) {
 	})
 	if p := list[0]; p.EntityURL != "/task/1" || p.Reason != "attempts_exhausted" || p.Attempts != 2 || p.LastError != "it does not work" {
 		t.Errorf("%+v", list)
+	}
+	if got := r.display("1"); !strings.Contains(got, "Parked") {
+		t.Error(got)
+	}
+	state := into[struct {
+		Attempts     int
+		ParkedReason string `json:"parked_reason"`
+	}](t, r.do(200, "GET", "/_electric/entities/task/1/dispatch", nil))
+	if state.Attempts != 2 || state.ParkedReason != "attempts_exhausted" {
+		t.Errorf("%+v", state)
 	}
 	if got := into[[]parked](t, r.as("user:mallory").do(200, "GET", "/_electric/parked", nil)); len(got) != 0 {
 		t.Errorf("another sees %+v", got)

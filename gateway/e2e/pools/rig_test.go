@@ -143,6 +143,9 @@ type wake struct {
 	TargetRunnerID *string `json:"target_runner_id"`
 	ClaimStatus    string  `json:"claim_status"`
 	DeliveryStatus string  `json:"delivery_status"`
+	TargetPoolID   *string `json:"target_pool_id"`
+	TargetIndex    int     `json:"target_index"`
+	Attempt        int
 }
 
 // wakes are an entity's, newest first.
