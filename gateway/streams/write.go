@@ -89,7 +89,7 @@ func (h *Handler) create(q *request) error {
 	case store.Gone:
 		return problem.New(problem.StreamHasForks, "The stream at this path was deleted, but forks still read it.")
 	case store.Guarded:
-		return problem.New(problem.PathReserved, "The stream belongs to the gateway.")
+		return problem.New(problem.PathReserved, "The path belongs to the gateway: it is that of an entity's stream, or would be once the entity is spawned. Choose another.")
 	case store.SourceNotFound:
 		return problem.New(problem.StreamNotFound, "The stream to fork does not exist.")
 	case store.SourceGone:
