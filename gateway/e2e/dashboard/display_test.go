@@ -101,11 +101,14 @@ type displayCase struct {
 	Dispatch json.RawMessage `json:"dispatch"`
 	Failed   bool            `json:"failed"`
 	Parked   string          `json:"parked,omitempty"`
-	Code     string          `json:"code"`
-	Display  string          `json:"display"`
+	Attempts int             `json:"attempts"`
+	// Unsynced words hang on what only the gateway knows.
+	Unsynced bool   `json:"unsynced"`
+	Code     string `json:"code"`
+	Display  string `json:"display"`
 
 	policy, status, open, active, lastError string
-	pending                                 bool
+	pending, full, moving                   bool
 }
 
 const (
@@ -116,6 +119,8 @@ const (
 	atOff     = `{"type":"runner","runnerId":"off"}`
 	atWebhook = `{"type":"webhook","url":"https://example.com/hook"}`
 	atPool    = `{"type":"worker-pool","workerPoolId":"coding"}`
+	atAway    = `{"type":"worker-pool","workerPoolId":"away"}`
+	atClosed  = `{"type":"worker-pool","workerPoolId":"closed"}`
 )
 
 func displayCases() []displayCase {
@@ -132,7 +137,7 @@ func displayCases() []displayCase {
 		}
 		all = append(all, c)
 	}
-	for _, to := range [][2]string{{"online", atMac}, {"offline", atStudio}, {"disabled", atOff}, {"webhook", atWebhook}, {"pool", atPool}} {
+	for _, to := range [][2]string{{"online", atMac}, {"offline", atStudio}, {"disabled", atOff}, {"webhook", atWebhook}, {"pool", atPool}, {"pool away", atAway}, {"pool closed", atClosed}} {
 		name, target := to[0], to[1]
 		p := policy(target)
 		add(displayCase{Name: name + ", idle", policy: p})
@@ -146,6 +151,13 @@ func displayCases() []displayCase {
 			add(displayCase{Name: name + ", " + status, policy: p, status: status, open: target})
 		}
 	}
+	for _, reason := range []string{"attempts_exhausted", "delivery_failed", "no_target"} {
+		for _, n := range []int{1, 5} {
+			add(displayCase{Name: fmt.Sprintf("parked, %s %d", reason, n), policy: policy(atMac), pending: true, Parked: reason, Attempts: n})
+		}
+	}
+	add(displayCase{Name: "pool full", policy: policy(atPool), open: atPool, full: true, Unsynced: true})
+	add(displayCase{Name: "moving", policy: policy(atStudio), status: "running", active: "mac", moving: true, Unsynced: true})
 	for _, runner := range []string{"mac", "studio", "off"} {
 		add(displayCase{Name: "running on " + runner, policy: policy(atMac), status: "running", active: runner})
 	}
@@ -153,7 +165,7 @@ func displayCases() []displayCase {
 	add(displayCase{Name: "running for a pool", policy: policy(atPool), status: "running", active: "mac"})
 	add(displayCase{Name: "no target", policy: noTarget})
 	add(displayCase{Name: "no target, failed", policy: noTarget, lastError: "boom"})
-	for _, second := range []string{atMac, atStudio, atWebhook, atPool} {
+	for _, second := range []string{atMac, atStudio, atWebhook, atPool, atAway} {
 		add(displayCase{Name: "second target " + second, policy: policy(atStudio, second), open: second})
 		add(displayCase{Name: "first target before " + second, policy: policy(atMac, second), open: atMac})
 		add(displayCase{Name: "pool before " + second, policy: policy(atPool, second), open: second})
@@ -172,6 +184,9 @@ func TestTheDisplayWordsAreTheViews(t *testing.T) {
 	w.runner("off", "Off", true)
 	w.call("POST", "/_electric/runners/off/disable", nil)
 	w.pool("coding", "Coding", object{}, "mac")
+	w.pool("away", "Away", object{}, "studio", "off")
+	w.pool("closed", "Closed", object{}, "mac")
+	w.call("PUT", "/_electric/worker-pools/closed", object{"admin_status": "disabled"})
 	db := w.gw.DB.Conn(t)
 	exec := func(sql string, args ...any) {
 		t.Helper()
@@ -184,6 +199,8 @@ func TestTheDisplayWordsAreTheViews(t *testing.T) {
 		Now         int64             `json:"now"`
 		Runners     []json.RawMessage `json:"runners"`
 		Diagnostics []json.RawMessage `json:"diagnostics"`
+		Pools       []json.RawMessage `json:"pools"`
+		Members     []json.RawMessage `json:"members"`
 		Cases       []displayCase     `json:"cases"`
 	}{Now: 1_790_000_000_000}
 	list := func(into *[]json.RawMessage, sql string) {
@@ -203,6 +220,8 @@ func TestTheDisplayWordsAreTheViews(t *testing.T) {
 	}
 	list(&golden.Runners, `select jsonb_build_object('id', id, 'label', label, 'admin_status', admin_status) from rouse.runners order by id`)
 	list(&golden.Diagnostics, `select jsonb_build_object('runner_id', runner_id, 'liveness_lease_expires_at', liveness_lease_expires_at at time zone 'UTC' || '+00') from rouse.runner_runtime_diagnostics order by runner_id`)
+	list(&golden.Pools, `select jsonb_build_object('id', id, 'name', name, 'admin_status', admin_status) from rouse.worker_pools order by id`)
+	list(&golden.Members, `select jsonb_build_object('pool_id', pool_id, 'runner_id', runner_id, 'status', status) from rouse.worker_pool_members order by pool_id, runner_id`)
 	for i, c := range displayCases() {
 		url := fmt.Sprintf("/task/%d", i)
 		w.spawn(url, object{})
@@ -216,7 +235,10 @@ func TestTheDisplayWordsAreTheViews(t *testing.T) {
 				update rouse.consumer_streams cs set acked = 0 from s where cs.stream_id = s.id`, url)
 		}
 		if c.Parked != "" {
-			exec(`update rouse.consumers set paused = true, parked_at = `+someTime+`, parked_reason = $2 where entity_url = $1`, url, c.Parked)
+			exec(`update rouse.consumers set paused = true, parked_at = `+someTime+`, parked_reason = $2, attempts = $3 where entity_url = $1`, url, c.Parked, c.Attempts)
+		}
+		if c.full || c.moving {
+			exec(`update rouse.consumers set look_at = case when $2 then `+someTime+`::timestamptz end, release_by = case when $3 then `+someTime+`::timestamptz end where entity_url = $1`, url, c.full, c.moving)
 		}
 		if c.open != "" {
 			state := "delivered"

@@ -50,7 +50,7 @@ func TestPoolsAreShownAndAMemberIsDrained(t *testing.T) {
 	d.button("Undrain Anvil")
 	d.sees("Anvil online, 0 held")
 	d.visit("#/entities")
-	d.sees("/task/1", "coding")
+	d.sees("/task/1", "Coding")
 	w.claim("bellows")
 	d.sees("Running on Bellows")
 	d.picture("a pool's work")
@@ -71,7 +71,7 @@ func TestParkedWorkIsShownAndRedriven(t *testing.T) {
 	d.sees("/task/1", "/task/2", "/task/3", "nobody took it in time")
 	d.picture("parked")
 	d.visit("#/entity/task/1")
-	d.sees("Parked")
+	d.sees("Parked — nobody took it in time; redrive it")
 	d.picture("entity")
 	// A runner that is there takes it this time, for it is claimed at once.
 	d.button("Redrive")

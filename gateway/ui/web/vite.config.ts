@@ -7,7 +7,7 @@ export default defineConfig(({ isSsrBuild }) => ({
   build: {
     outDir: "../page",
     emptyOutDir: true,
-    target: "es2022",
+    target: "es2024",
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0,
     rollupOptions: {

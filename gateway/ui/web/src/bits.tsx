@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact"
 import { useEffect, useRef, useState } from "preact/hooks"
 import { millis, type Target } from "./rows"
-import { runners } from "./store"
+import { pools, runners } from "./store"
 import { serverNow } from "./api"
 import { span, targetName } from "./words"
 
@@ -30,7 +30,7 @@ export function Icon({ name }: { name: IconName }) {
 
 /** What a state means at a glance; the words always stand beside it. */
 export const tones: Record<string, string> = {
-  running: "good", waiting_for_runner: "warn", runner_syncing: "busy", delivering: "busy", delivery_failed: "bad", failed: "bad", no_target: "warn",
+  running: "good", waiting_for_runner: "warn", waiting_for_pool: "warn", waiting_for_capacity: "warn", moving: "busy", runner_syncing: "busy", delivering: "busy", delivery_failed: "bad", failed: "bad", no_target: "warn",
   waiting_for_input: "calm", paused: "held", parked: "bad", spawning: "busy", stopping: "held", stopped: "dim", killed: "dim",
 }
 export const toneOf = (code: string) => tones[code] ?? (code.startsWith("waiting") ? "warn" : "calm")
@@ -47,9 +47,10 @@ const targetIcon = (t: Target): IconName => (t.type === "runner" ? "runners" : t
 
 export function TargetChip({ target, active }: { target: Target; active?: boolean }) {
   void runners.version.value
+  void pools.version.value
   return (
     <span class={`chip ${active ? "on" : ""}`} title={`${target.type}: ${target.runnerId ?? target.workerPoolId ?? target.url ?? ""}`}>
-      <Icon name={targetIcon(target)} />{targetName(target, (id) => runners.rows.get(id)?.label)}
+      <Icon name={targetIcon(target)} />{target.workerPoolId ? pools.rows.get(target.workerPoolId)?.name ?? target.workerPoolId : targetName(target, (id) => runners.rows.get(id)?.label)}
     </span>
   )
 }

@@ -62,6 +62,18 @@ export interface DiagnosticsRow {
   diagnostics: Record<string, unknown> | null
 }
 
+export interface PoolRow {
+  id: string
+  name: string
+  admin_status: string
+}
+
+export interface MemberRow {
+  pool_id: string
+  runner_id: string
+  status: string
+}
+
 /** An open wake that a transport gave up on. */
 export interface FailedWakeRow {
   wake_id: string

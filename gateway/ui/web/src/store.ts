@@ -3,7 +3,7 @@ import { computed, effect, signal } from "@preact/signals"
 import { credentials, entityPath, get, refused, serverNow, textOf } from "./api"
 import { display, online, type Display } from "./display"
 import { Table } from "./live"
-import type { DiagnosticsRow, DispatchRow, EntityRow, FailedWakeRow, RunnerRow } from "./rows"
+import type { DiagnosticsRow, DispatchRow, EntityRow, FailedWakeRow, MemberRow, PoolRow, RunnerRow } from "./rows"
 
 export const entities = new Table<EntityRow>("entities",
   ["url", "type", "status", "dispatch_policy", "tags", "parent", "created_by", "created_at", "updated_at"], (r) => r.url, { live: true })
@@ -17,7 +17,15 @@ export const diagnostics = new Table<DiagnosticsRow>("runner_runtime_diagnostics
 export const failedWakes = new Table<FailedWakeRow>("wake_notifications", ["wake_id", "entity_url"], (r) => r.wake_id,
   { live: false, where: "delivery_status = 'failed' AND resolved_at IS NULL" })
 
-const all = [entities, dispatch, runners, diagnostics, failedWakes]
+export const pools = new Table<PoolRow>("worker_pools", ["id", "name", "admin_status"], (r) => r.id, { live: false })
+export const poolMembers = new Table<MemberRow>("worker_pool_members", ["pool_id", "runner_id", "status"], (r) => `${r.pool_id} ${r.runner_id}`, { live: false })
+
+const all = [entities, dispatch, runners, diagnostics, failedWakes, pools, poolMembers]
+
+const membersOf = computed(() => {
+  void poolMembers.version.value
+  return Map.groupBy(poolMembers.rows.values(), (m) => m.pool_id)
+})
 
 /** Whether everything is being kept up to date, and what is wrong if not. */
 export const connection = computed(() => {
@@ -39,7 +47,7 @@ export interface ParkedWork {
 
 export const parked = signal<ParkedWork[]>([])
 export const parkedError = signal("")
-const parkedReasons = computed(() => new Map(parked.value.map((p) => [p.entity_url, p.reason])))
+const parkedByUrl = computed(() => new Map(parked.value.map((p) => [p.entity_url, p])))
 
 /** No row tells of parking, so it is asked for. */
 export function askParked() {
@@ -106,10 +114,10 @@ function ask(s: Shown) {
 export function show(e: EntityRow, at: number, visible = false): Shown {
   const d = dispatch.rows.get(e.url)
   const s: Shown = {
-    ...display({ entity: e, dispatch: d, runner: (id) => runners.rows.get(id), diagnostics: (id) => diagnostics.rows.get(id), failed: (id) => failedWakes.rows.has(id), now: at }),
+    ...display({ entity: e, dispatch: d, runner: (id) => runners.rows.get(id), diagnostics: (id) => diagnostics.rows.get(id), failed: (id) => failedWakes.rows.has(id),
+      pool: (id) => pools.rows.get(id), members: (id) => membersOf.value.get(id) ?? [], parked: (url) => parkedByUrl.value.get(url), now: at }),
     entity: e, dispatch: d,
   }
-  if (e.status === "idle" && parkedReasons.value.has(e.url)) return { ...s, code: "parked", display: "Parked", ask: false }
   if (!s.ask) return s
   if (visible) ask(s)
   const known = asked.get(e.url)

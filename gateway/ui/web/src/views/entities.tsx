@@ -15,8 +15,8 @@ const order = signal<"changed" | "waiting" | "name">("changed")
 
 /** The codes in the order in which a person wants to know of them. */
 const groups: [code: string, words: string][] = [
-  ["delivery_failed", "Delivery failed"], ["failed", "Run failed"], ["parked", "Parked"], ["waiting_for_runner", "Waiting for runner"], ["no_target", "No target"],
-  ["delivering", "Delivering"], ["runner_syncing", "Syncing"], ["running", "Running"], ["waiting_for_input", "Waiting for input"], ["paused", "Paused"],
+  ["delivery_failed", "Delivery failed"], ["failed", "Run failed"], ["parked", "Parked"], ["waiting_for_runner", "Waiting for runner"], ["waiting_for_pool", "Waiting for a pool"], ["waiting_for_capacity", "Waiting for capacity"], ["no_target", "No target"],
+  ["delivering", "Delivering"], ["runner_syncing", "Syncing"], ["running", "Running"], ["moving", "Moving"], ["waiting_for_input", "Waiting for input"], ["paused", "Paused"],
   ["spawning", "Starting"], ["stopping", "Stopping"], ["stopped", "Stopped"], ["killed", "Killed"],
 ]
 
