@@ -71,6 +71,15 @@ func (h *Hook) Name() string { return "tokens" }
 // Headers implements contract.HeaderReader.
 func (h *Hook) Headers() []string { return []string{"Authorization"} }
 
+// Broken says why the file cannot be used, which refuses every bearer token; empty:
+// it can. It looks at the file.
+func (h *Hook) Broken() string {
+	if err := h.current().err; err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
 // current gives the file's content. A look at its inode for each request costs
 // about a microsecond, and makes a revocation count at once.
 func (h *Hook) current() *content {

@@ -160,6 +160,9 @@ func (c *caller) hint(e *call.Error) string {
 	if c.nameless(e) {
 		return "set ROUSE_TOKEN or --token; in `rouse dev`, --as user:NAME is enough"
 	}
+	if strings.HasPrefix(e.Detail, "Nobody is known") {
+		e = &call.Error{Code: "UNAUTHENTICATED"} // under the code that the protocol has for both
+	}
 	if advice := c.advice[e.Code]; advice != "" {
 		return advice
 	}

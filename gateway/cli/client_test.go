@@ -246,6 +246,9 @@ func TestWithoutCredentialsTheAdviceIsWhole(t *testing.T) {
 		p := person{t, []string{"ROUSE_SERVER=" + gw.URL, "ROUSE_AS=" + as}}
 		p.refused(ExitServerRefusal, detail+"\n→ set ROUSE_TOKEN or --token", "entity", "ps")
 	}
+	unknown := "Nobody is known by these credentials. Send Authorization: Bearer with a token of this server."
+	detail = unknown
+	person{t, []string{"ROUSE_SERVER=" + gw.URL, "ROUSE_TOKEN=abc"}}.refused(ExitServerRefusal, unknown+"\n→ set ROUSE_TOKEN or --token to a token of this gateway", "entity", "spawn", "task/1")
 	detail = "You may not spawn this entity type."
 	p := person{t, []string{"ROUSE_SERVER=" + gw.URL, "ROUSE_AS=user:eve"}}
 	p.refused(ExitServerRefusal, "→ act as who registered the type", "entity", "spawn", "task/1")

@@ -195,7 +195,15 @@ func TestAGatewayIsReadyWhenItsHooksAre(t *testing.T) {
 	if code, _, ok := broken.HooksReady(); ok || code == "" {
 		t.Errorf("it is ready without its hook: %q", code)
 	}
-	until(t, 20*time.Second, "it says why", func() bool { code, _, ok := broken.HooksReady(); return !ok && code == CodeCircuitOpen })
+	var why string
+	until(t, 20*time.Second, "it is left alone", func() bool {
+		code, detail, ok := broken.HooksReady()
+		why = detail
+		return !ok && code == CodeCircuitOpen
+	})
+	if !strings.Contains(why, "corp does not run: "+CodeStartFailed) {
+		t.Errorf("it does not say which and why: %q", why)
+	}
 	transports, _ := one(t, "exit")
 	if _, _, ok := transports.HooksReady(); !ok {
 		t.Error("a transport is no reason")

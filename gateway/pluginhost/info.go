@@ -32,7 +32,8 @@ type Info struct {
 	AtMostOnce       bool
 	TargetSchema     json.RawMessage // of a transport that has said; nil = none
 
-	ownWords bool // the detail is a built-in plugin's, for everybody
+	ownWords bool   // the detail is a built-in plugin's, for everybody
+	cause    string // the code of why it does not run
 }
 
 // Plugins tells how all plugins are doing, by name.
@@ -102,7 +103,7 @@ func (s *slot) info() Info {
 			}
 		}
 	case c.last != nil:
-		i.Code, i.Detail, i.NextStart = c.last.Code, c.last.Error(), c.nextTry
+		i.Code, i.Detail, i.NextStart, i.cause = c.last.Code, c.last.Error(), c.nextTry, c.last.Code
 		if c.state == stateOpen {
 			i.Code, i.Detail = CodeCircuitOpen, fmt.Sprintf("%s: %s", c.last.Code, c.last.Error())
 		}
@@ -137,7 +138,11 @@ func (h *Host) HooksReady() (code, detail string, ok bool) {
 			_, wanted := h.set.AuthHooks[i.Name]
 			h.mu.Unlock()
 			if wanted {
-				return i.Code, "an auth hook does not run", false
+				detail = i.Name + " does not run"
+				if i.cause != "" && i.cause != i.Code {
+					detail += ": " + i.cause
+				}
+				return i.Code, detail + "; the log says more", false
 			}
 		}
 	}

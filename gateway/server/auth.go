@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -114,7 +115,7 @@ func (s *Server) authHook(h config.AuthHook, last bool, by *hookProcess) (hook c
 func (s *Server) ownHook(h config.AuthHook, last bool) (contract.AuthHook, error) {
 	switch {
 	case h.Tokens != nil:
-		return devtoken.Open(h.Tokens.File, devtoken.Options{PassUnknown: passUnknown(h.Tokens, last)})
+		return s.tokensHook(h.Tokens, last, 0)
 	case h.JWT != nil:
 		c := h.JWT
 		hook, err := jwt.New(s.base, jwt.Options{Issuer: c.Issuer, Audiences: c.Audiences, KeysURL: c.KeysURL, KeysFile: c.KeysFile,
@@ -140,6 +141,20 @@ func (s *Server) ownHook(h config.AuthHook, last bool) (contract.AuthHook, error
 		return s.httpHook(h.HTTP)
 	}
 	return nil, errNoHook
+}
+
+// tokensHook reads a file of tokens.
+func (s *Server) tokensHook(c *config.TokensHook, last bool, remember time.Duration) (*devtoken.Hook, error) {
+	hook, err := devtoken.Open(c.File, devtoken.Options{PassUnknown: passUnknown(c, last), CacheFor: remember})
+	if err == nil {
+		s.Health.Note(func() []obs.Reason {
+			if hook.Broken() != "" {
+				return []obs.Reason{{Check: "tokens", Code: "TOKENS_UNREADABLE", Detail: "the file of tokens cannot be used; bearer tokens are refused with 503 until it can"}}
+			}
+			return nil
+		})
+	}
+	return hook, err
 }
 
 var errNoHook = errors.New("it is none that is built in")

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rouse-run/rouse/authhooks/devtoken"
 	"github.com/rouse-run/rouse/gateway/config"
 	"github.com/rouse-run/rouse/gateway/obs"
 	"github.com/rouse-run/rouse/gateway/pluginhost"
@@ -96,7 +95,7 @@ func hookOf(ctx context.Context, name string, settings json.RawMessage) (contrac
 		return nil, judge, s.Health, err
 	}
 	if t := a.Hooks[0].Tokens; t != nil {
-		who, err := devtoken.Open(t.File, devtoken.Options{PassUnknown: passUnknown(t, false), CacheFor: t.CacheFor})
+		who, err := s.tokensHook(t, false, t.CacheFor)
 		return who, nil, s.Health, err
 	}
 	who, err := s.ownHook(a.Hooks[0], false)

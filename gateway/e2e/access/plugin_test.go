@@ -200,7 +200,27 @@ func TestHooksSayWhatIsWrongWhereverTheyRun(t *testing.T) {
 				a := must(t, 200, plain(t), "GET", gw.URL+"/readyz", "")
 				return strings.Contains(a.body, "ISSUER_UNAVAILABLE") && strings.Contains(a.body, "POLICY_BROKEN")
 			})
-			must(t, 200, plain(t), "GET", gw.URL+"/_electric/runners", "", bearer(tokens["system:framework"])...)
+			list := gw.URL + "/_electric/runners"
+			must(t, 200, plain(t), "GET", list, "", bearer(tokens["system:framework"])...)
+			// A file of tokens that cannot be read may have taken one away.
+			whole, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, append(whole, '{'), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			must(t, 503, plain(t), "GET", list, "", bearer(tokens["system:framework"])...)
+			until(t, "it is in /readyz", func() bool {
+				return strings.Contains(must(t, 200, plain(t), "GET", gw.URL+"/readyz", "").body, "TOKENS_UNREADABLE")
+			})
+			if err := os.WriteFile(file, whole, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			must(t, 200, plain(t), "GET", list, "", bearer(tokens["system:framework"])...)
+			until(t, "it is not in /readyz", func() bool {
+				return !strings.Contains(must(t, 200, plain(t), "GET", gw.URL+"/readyz", "").body, "TOKENS_UNREADABLE")
+			})
 		})
 	}
 }
