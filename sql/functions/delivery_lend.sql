@@ -6,7 +6,8 @@
 -- receiver column: host and port of a webhook, else the target's type), p_each
 -- for any that it does not say; nothing is lent beyond that, and what is due
 -- for a receiver without room holds up nothing behind it. more: as many were
--- due as p_limit allows to look at, so there may be more.
+-- due as p_limit allows to look at, so there may be more. A target goes without
+-- its conditions (when): transports know nothing of them.
 create or replace function rouse._delivery_lend(p_limit integer, p_each integer, p_room jsonb, p_now timestamptz)
 returns table (service_id integer, service_name text, wake_id uuid, consumer_id bigint, consumer_name text, epoch bigint,
                attempt integer, target jsonb, notification jsonb, lease_ms integer, receiver text, more boolean)
@@ -39,7 +40,7 @@ begin
         delete from delivery_attempts a using taken t
          where a.service_id = t.service_id and a.wake_id = t.wake_id and a.attempt <= t.attempts - 20
     )
-    select t.service_id, s.name, t.wake_id, t.c_id, t.consumer_id, t.epoch, t.attempts, t.target, t.notification_public, t.lease_ttl_ms,
+    select t.service_id, s.name, t.wake_id, t.c_id, t.consumer_id, t.epoch, t.attempts, t.target - 'when', t.notification_public, t.lease_ttl_ms,
            t.d_receiver, t.seen >= p_limit
       from taken t join services s on s.id = t.service_id;
 end

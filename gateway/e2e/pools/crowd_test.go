@@ -20,7 +20,7 @@ import (
 // longer than the others.
 func TestACrowdSharesAPool(t *testing.T) {
 	t.Parallel()
-	const runners, entities, perRunner, total = 20, 1000, 3, 40
+	const runners, entities, perRunner, total = 20, crowd, 3, 40
 	r := newRig(t, 2, func(c *config.Config) { c.PoolSize = 12 })
 	ids := make([]string, runners)
 	for i := range ids {

@@ -2,6 +2,10 @@ package pools
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -193,5 +197,50 @@ func TestAPoolGoesOnWhereALaptopStopped(t *testing.T) {
 	raw := string(r.do(200, "GET", "/task/1/main?offset=-1", nil).Raw)
 	if !strings.Contains(raw, `"laptop: hello"`) || !strings.Contains(raw, `"sandbox: are you there?"`) {
 		t.Error(raw)
+	}
+}
+
+// All kinds of targets in one policy: a runner, a pool, a webhook, and a transport
+// that is a plugin, which is not bothered with conditions that it does not know.
+func TestEveryKindOfTarget(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	plugins, got := filepath.Join(dir, "plugins.yaml"), filepath.Join(dir, "wake.json")
+	if err := os.WriteFile(plugins, []byte(`transports:
+  exec:
+    builtin: exec
+    config:
+      commands:
+        sandbox: {argv: [/bin/sh, -c, "cat > '`+got+`.new' && mv '`+got+`.new' '`+got+`'"]}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, 1, func(c *config.Config) { c.PluginsFile = plugins })
+	gone := newHook(t, 410, `gone`)
+	r.runner("laptop")
+	r.pool("empty", nil)
+	script := object{"type": "exec", "command": "sandbox", "when": object{"failed": true, "unclaimedAfterMs": 3_600_000}}
+	for i, bad := range []object{
+		{"type": "exec", "command": "sandbox", "when": object{"offline": true}},
+		{"type": "exec", "command": "sandbox", "offline": true},
+		{"type": "exec", "command": "none"},
+	} {
+		if a := r.do(400, "PUT", fmt.Sprintf("/_electric/entities/task/bad%d", i), object{"dispatch_policy": policy(bad, toRunner("laptop", nil))}); !strings.Contains(string(a.Raw), `"/dispatch_policy/targets/0`) {
+			t.Errorf("%s", a.Raw)
+		}
+	}
+	r.spawn("1", policy(toRunner("laptop", object{"offline": true}), toPool("empty", object{"offline": true}), toHook(gone.url, object{"failed": true}), script))
+	gone.post(t)
+	var wake struct {
+		Attempt     int
+		TargetIndex int `json:"targetIndex"`
+		Entity      struct{ URL string }
+	}
+	r.eventually("the command has it", func() bool {
+		raw, err := os.ReadFile(got)
+		return err == nil && json.Unmarshal(raw, &wake) == nil
+	})
+	if wake.Entity.URL != "/task/1" || wake.TargetIndex != 3 || wake.Attempt != 2 {
+		t.Errorf("%+v", wake)
 	}
 }

@@ -1,0 +1,5 @@
+//go:build !race
+
+package pools
+
+const crowd = 1000
