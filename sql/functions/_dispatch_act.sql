@@ -23,7 +23,7 @@ begin
         if p_consumer.runner_id is not null or p_consumer.pool_id is not null then
             v_again := coalesce(p_consumer.look_at, p_consumer.told_at + p_consumer.wake_ttl_ms * interval '1 ms' * (
                 select 1 << least(greatest(n.attempts - 3, 0), 5) from wake_notifications n where n.wake_id = p_consumer.wake_id));
-            if v_again <= p_now and (v_j.state = 'ok' or v_j.state = 'full' and p_consumer.look_at is null) then
+            if v_again <= p_now and v_j.state = 'ok' then
                 wake := p_consumer.wake_id;
             end if;
         end if;

@@ -3,7 +3,7 @@
 -- was extended meanwhile moves its due time; a runner's or pool's wake that nobody
 -- claimed is delivered again, the same wake, while the runner, or a member, is online and
 -- enabled, after a time that doubles with each telling beyond the third, up to
--- 32 times the first; one that was refused for want of room, once there is room.
+-- 32 times the first; one for a pool, or refused for want of room, once there is room.
 -- A wake of a policy with more to it than one target, or of a pool that is gone,
 -- moves on or is given up as _dispatch_judge finds; moved counts those too.
 -- Rows that somebody else holds are passed over until the next round.
@@ -78,7 +78,7 @@ begin
           join runners r on r.id = any (array[d.runner_id]) and r.service_id = d.service_id
          where d.tell and d.look_at is null and g.liveness_lease_expires_at > p_now and r.admin_status = 'enabled'
          union all
-        select d.wake_id from due d where d.tell and (d.state = 'ok' or d.state = 'full' and d.look_at is null)
+        select d.wake_id from due d where d.tell and d.state = 'ok'
     )
     select v_again || array_agg(a.wake_id), v_told + count(*) into v_again, redelivered from again a;
     moved := coalesce(cardinality(v_due), 0) + coalesce(cardinality(v_routed), 0) - redelivered;

@@ -91,7 +91,9 @@ func (m *model) freed(now time.Time, ended ...*modelEntity) {
 			waiting = append(waiting, w)
 		}
 	}
-	slices.SortFunc(waiting, func(a, b *modelEntity) int { return cmp.Or(a.minted.Compare(b.minted), strings.Compare(a.name, b.name)) })
+	slices.SortFunc(waiting, func(a, b *modelEntity) int {
+		return cmp.Or(a.minted.Compare(b.minted), strings.Compare(a.name, b.name))
+	})
 	for _, w := range waiting[:min(len(waiting), len(ended), max(m.capacity-held, 0))] {
 		w.wake().attempts++
 		m.entries++

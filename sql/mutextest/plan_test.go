@@ -212,7 +212,7 @@ func costIsWhatIsTouched(t *testing.T, when string) {
 	}
 	r.exec(`select rouse.dispatch_route(array[$1::bigint], array[11::bigint])`, dirty[100])
 	wake = one[string](r, `select c.wake_id::text from rouse.streams s join rouse.consumers c on c.id = s.consumer_id where s.id = $1`, dirty[100])
-	r.now = time.Now().Add(time.Second) // these leases are by the real clock
+	r.now = time.Now().Add(time.Second)    // these leases are by the real clock
 	r.exec(`select rouse.claim_reap(500)`) // what the warming up left in the index
 	stats()
 	for _, m := range steps {
