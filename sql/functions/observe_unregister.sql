@@ -28,7 +28,7 @@ begin
     )
     select array_agg(g.stream_id) into v_streams from gone g;
     perform _observer_gone(v_streams);
-    if found then
+    if v_streams is not null then
         perform audit_add(p_service_id, p_principal, 'wake.unregister', p_subscriber, jsonb_strip_nulls(jsonb_build_object('source', p_source, 'key', p_manifest_key)));
     end if;
     return 'ok';
