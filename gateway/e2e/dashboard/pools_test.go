@@ -102,6 +102,7 @@ func TestAnEntityIsMoved(t *testing.T) {
 	d.choose("Target 1", "Bellows")
 	d.fill("deadline", "1")
 	d.fill("reason", "the anvil is hot")
+	d.sees("Whoever holds it now is asked to release")
 	d.picture("move")
 	d.click(`//dialog//button[normalize-space()="Move"]`)
 	d.sees("It moves as soon as its holder lets go.", "Runner syncing pending work...", "expired")

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks"
 import { call, entityPath, get, seg, textOf } from "../api"
 import { Form, jsonField, jsonOrText } from "../dialogs"
 import type { Policy, RunnerRow, Target } from "../rows"
-import { askParked, entities, parked, runners, runnersShown } from "../store"
+import { askParked, dispatch, entities, parked, runners, runnersShown } from "../store"
 import { targetName } from "../words"
 import { entityLink } from "./entities"
 
@@ -121,7 +121,10 @@ export function Signal({ url }: { url: string }) {
   )
 }
 
-export function Move({ url, policy, claimed }: { url: string; policy: Policy | null; claimed: boolean }) {
+export function Move({ url }: { url: string }) {
+  void dispatch.version.value
+  const policy = entities.rows.get(url)?.dispatch_policy ?? null
+  const claimed = !!dispatch.rows.get(url)?.active_consumer_id
   const submit = async (data: FormData) => {
     const next = chosenPolicy(data, policy?.giveUp)
     if (!next) throw new Error("Choose a target to move it to.")

@@ -9,6 +9,8 @@ import { entities, now, show, shown, type Shown } from "../store"
 import { ago, full } from "../words"
 import { Spawn } from "./actions"
 
+const number = new Intl.NumberFormat()
+
 const search = signal("")
 const only = signal("")
 const order = signal<"changed" | "waiting" | "name">("changed")
@@ -83,7 +85,7 @@ export function Entities() {
   return (
     <section class="page fill" aria-labelledby="title">
       <div class="head">
-        <h1 id="title">Entities <span class="count">{total}</span></h1>
+        <h1 id="title">Entities <span class="count">{number.format(total)}</span></h1>
         <label class="search"><Icon name="search" /><input ref={box} type="search" aria-label="Search entities" placeholder="Search by name, tag, target ( / )" value={search.value}
           onInput={(e) => { search.value = e.currentTarget.value }} /></label>
         <label class="sort"><span class="sr">Sort by</span><select value={order.value} onChange={(e) => { order.value = e.currentTarget.value as typeof order.value }}>
@@ -92,10 +94,10 @@ export function Entities() {
         <button class="primary" onClick={() => showDialog(<Spawn />)}><Icon name="plus" />Spawn</button>
       </div>
       <div class="facets" role="group" aria-label="Filter by state">
-        <button aria-pressed={!only.value} onClick={() => { only.value = "" }}>All <b>{total}</b></button>
+        <button aria-pressed={!only.value} onClick={() => { only.value = "" }}>All <b>{number.format(total)}</b></button>
         {facets.value.map(([code, words]) => (
           <button key={code} data-code={code} aria-pressed={only.value === code} onClick={() => { only.value = only.value === code ? "" : code }}>
-            <Dot code={code} />{words} <b>{counts.value.get(code) ?? 0}</b>
+            <Dot code={code} />{words} <b>{number.format(counts.value.get(code) ?? 0)}</b>
           </button>
         ))}
       </div>

@@ -68,7 +68,7 @@ interface PastPolicy { revision: number; dispatch_policy: { targets?: Target[] }
 
 /** Wakes and claims, asked for again whenever the dispatch state's row changes. */
 function useHistory(url: string) {
-  const [state, set] = useState<{ wakes: Wake[]; claims: Claim[]; error: string }>({ wakes: [], claims: [], error: "" })
+  const [state, set] = useState<{ wakes: Wake[]; claims: Claim[]; error: string; loaded: boolean }>({ wakes: [], claims: [], error: "", loaded: false })
   const [turn, again] = useState("")
   useSignalEffect(() => {
     void dispatch.version.value
@@ -78,7 +78,7 @@ function useHistory(url: string) {
   useEffect(() => {
     let here = true
     const ask = () => Promise.all([get<Wake[]>(`${entityPath(url)}/wakes`, { limit: 50 }), get<Claim[]>(`${entityPath(url)}/claims`, { limit: 50 })])
-      .then(([wakes, claims]) => here && set({ wakes, claims, error: "" }), (e) => here && set((s) => ({ ...s, error: textOf(e) })))
+      .then(([wakes, claims]) => here && set({ wakes, claims, error: "", loaded: true }), (e) => here && set((s) => ({ ...s, error: textOf(e) })))
     void ask()
     // Deliveries that fail and heartbeats leave that row as it is.
     const timer = setInterval(() => document.visibilityState === "visible" && void ask(), 3000)
@@ -119,7 +119,7 @@ export function Entity({ url }: { url: string }) {
         <div class="buttons">
           {s.code === "parked" && <button class="primary" onClick={() => attempt(() => redrive(url))}>Redrive</button>}
           <button onClick={() => showDialog(<Signal url={url} />)} disabled={over}>Signal</button>
-          <button onClick={() => showDialog(<Move url={url} policy={row.dispatch_policy} claimed={claimed} />)} disabled={over}>Move</button>
+          <button onClick={() => showDialog(<Move url={url} />)} disabled={over}>Move</button>
         </div>
       </div>
       {narrow && (
@@ -146,7 +146,7 @@ export function Entity({ url }: { url: string }) {
             </div>
             <div class="card">
               <h2>{wake ? `Wake ${wake.epoch}` : "Wakes"}</h2>
-              {wake ? <WakePath wake={wake} claim={history.claims.find((c) => c.epoch === wake.epoch)} /> : <p class="muted">None yet: nothing has asked for work.</p>}
+              {wake ? <WakePath wake={wake} claim={history.claims.find((c) => c.epoch === wake.epoch)} /> : <p class="muted">{history.loaded ? "None yet: nothing has asked for work." : "…"}</p>}
               {history.wakes.length > 0 && <Wakes wakes={history.wakes} claims={history.claims} chosen={wake?.wake_id} choose={choose} />}
             </div>
             <About url={url} createdBy={row.created_by} createdAt={row.created_at} tags={row.tags} parent={row.parent} policyAt={JSON.stringify(row.dispatch_policy)} />
