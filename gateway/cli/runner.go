@@ -17,6 +17,7 @@ type runnerCmd struct {
 	Run      runnerRunCmd      `cmd:"" help:"Be a runner: run a command for each wake."`
 	Enable   runnerEnableCmd   `cmd:"" help:"Let a runner claim again."`
 	Disable  runnerDisableCmd  `cmd:"" help:"Let a runner claim nothing any more."`
+	Key      runnerKeyCmd      `cmd:"" help:"Show, set or remove the key that a runner's wakes are sealed to."`
 }
 
 type runnerRegisterCmd struct {
