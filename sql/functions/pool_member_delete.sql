@@ -30,6 +30,7 @@ begin
         return;
     end if;
     delete from worker_pool_members m where m.pool_id = p_pool_id and m.runner_id = p_runner_id and m.service_id = p_service_id;
+    perform _target_left(p_service_id, null, array[p_pool_id], clock_timestamp());
     perform audit_add(p_service_id, p_principal, 'pool.member.delete', '/worker-pools/' || p_pool_id, jsonb_build_object('runner', p_runner_id));
     return query select 'deleted', _txid();
 end

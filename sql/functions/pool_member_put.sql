@@ -66,6 +66,8 @@ begin
     if found then
         if v_status = 'active' then
             perform _pool_tell(p_service_id, p_pool_id, coalesce(v_pool.max_concurrent_claims_per_runner, 64), clock_timestamp());
+        elsif v_was.status = 'active' then
+            perform _target_left(p_service_id, null, array[p_pool_id], clock_timestamp());
         end if;
         perform audit_add(p_service_id, p_principal, 'pool.member.' || v_status, '/worker-pools/' || p_pool_id,
             jsonb_build_object('runner', p_runner_id));

@@ -67,6 +67,8 @@ begin
             or coalesce(v_row.max_total_claims, 2147483647) > coalesce(v_was.max_total_claims, 2147483647)
             or coalesce(v_row.max_concurrent_claims_per_runner, 2147483647) > coalesce(v_was.max_concurrent_claims_per_runner, 2147483647)) then
         perform _pool_tell(p_service_id, p_id, null, clock_timestamp());
+    elsif v_row.admin_status <> 'enabled' and v_was.admin_status = 'enabled' then
+        perform _target_left(p_service_id, null, array[p_id], clock_timestamp());
     end if;
     perform audit_add(p_service_id, p_principal, 'pool.update', '/worker-pools/' || p_id, jsonb_build_object(
         'admin_status', v_row.admin_status, 'max_concurrent_claims_per_runner', v_row.max_concurrent_claims_per_runner,

@@ -1,7 +1,8 @@
 -- _runner_heartbeat, runner_heartbeat: extends a runner's liveness lease (RFC
 -- "Runner liveness heartbeat"), at a chosen time. Writes the diagnostics row,
 -- never the registration. A runner that comes back online is told again of
--- every wake that waits for it: same wakes, same epochs. Null arguments leave
+-- every wake that waits for it: same wakes, same epochs. One that will be gone
+-- earlier than it had said has what waits for it looked at then. Null arguments leave
 -- what is there. Outcomes: ok, not_found, not_owner.
 create or replace function rouse._runner_heartbeat(
     p_service_id integer, p_runner_id text, p_principal text, p_trusted boolean, p_lease_ms bigint,
@@ -46,6 +47,9 @@ begin
 
     if v_was is null or v_was <= p_now then
         redelivered := _runner_tell(p_service_id, p_runner_id, p_now);
+    elsif v_was > v_d.liveness_lease_expires_at then
+        perform _target_left(p_service_id, p_runner_id, array(select m.pool_id from worker_pool_members m where m.runner_id = p_runner_id and m.service_id = p_service_id and m.status = 'active'),
+            v_d.liveness_lease_expires_at);
     end if;
     outcome := 'ok';
     last_seen_at := v_d.last_seen_at;

@@ -65,6 +65,8 @@ begin
     if found then
         if v_row.admin_status = 'enabled' and (v_was.admin_status <> 'enabled' or v_row.capacity > v_was.capacity) then
             perform _runner_tell(p_service_id, p_id, v_now);
+        elsif v_row.admin_status <> 'enabled' and v_was.admin_status = 'enabled' then
+            perform _target_left(p_service_id, p_id, array(select m.pool_id from worker_pool_members m where m.runner_id = p_id and m.service_id = p_service_id and m.status = 'active'), v_now);
         end if;
         perform audit_add(p_service_id, p_principal, 'runner.update', '/runners/' || p_id, null);
     else

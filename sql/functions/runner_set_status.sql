@@ -31,6 +31,9 @@ begin
     if p_admin_status = 'enabled' then
         perform _runner_tell(p_service_id, p_id, clock_timestamp());
     end if;
+    if p_admin_status = 'disabled' then
+        perform _target_left(p_service_id, p_id, array(select m.pool_id from worker_pool_members m where m.runner_id = p_id and m.service_id = p_service_id and m.status = 'active'), clock_timestamp());
+    end if;
     perform audit_add(p_service_id, p_principal, 'runner.' || p_admin_status, '/runners/' || p_id, null);
     return query select 'updated', _txid();
 end

@@ -153,6 +153,43 @@ func TestWakeMovesOn(t *testing.T) {
 		r.reap()
 		equal(t, "gone", r.target(e), "waking webhook 2 2")
 	})
+	t.Run("says that it goes", func(t *testing.T) {
+		t.Parallel()
+		r := fallback(t)
+		r.alive(time.Hour, "laptop", "worker")
+		e, f := r.woken("/chat/1", chain(`{"offline":true}`, "", "")), r.woken("/chat/2", chain("", "", ""))
+		g := r.woken("/chat/3", `{"targets":[{"type":"worker-pool","workerPoolId":"coding"},{"type":"webhook","url":"`+hook+`"}]}`)
+		r.after(time.Second)
+		r.alive(time.Second, "laptop", "worker")
+		r.after(time.Second - time.Millisecond)
+		r.reap()
+		equal(t, "before", r.target(e)+", "+r.target(g), "waking runner 0 1, waking worker-pool 0 1")
+		r.after(time.Millisecond)
+		r.reap()
+		for _, x := range []entity{e, f} {
+			equal(t, "then", r.target(x), "waking webhook 2 2")
+		}
+		equal(t, "the pool's last", r.target(g), "waking webhook 1 2")
+	})
+	t.Run("is sent away", func(t *testing.T) {
+		t.Parallel()
+		for name, sql := range map[string]string{
+			"pool disabled":   `select rouse.pool_put(1, 'coding', $1, false, $1, null, 'disabled', null, null, false)`,
+			"member drained":  `select rouse.pool_member_put(1, 'coding', 'worker', $1, false, 'disabled', false)`,
+			"member removed":  `select rouse.pool_member_delete(1, 'coding', 'worker', $1, false)`,
+			"runner disabled": `select rouse.runner_set_status(1, 'worker', $1, false, 'disabled')`,
+			"registered so":   `select rouse.runner_register(1, 'worker', $1, false, $1, 'W', null, 'disabled', null, null)`,
+		} {
+			r := fallback(t)
+			r.now = time.Now()
+			r.alive(time.Hour, "worker")
+			e := r.woken("/chat/1", `{"targets":[{"type":"worker-pool","workerPoolId":"coding"},{"type":"webhook","url":"`+hook+`"}]}`)
+			r.exec(sql, kyle)
+			r.now = time.Now().Add(time.Second)
+			r.reap()
+			equal(t, name, r.target(e), "waking webhook 1 2")
+		}
+	})
 	t.Run("disabled", func(t *testing.T) {
 		t.Parallel()
 		r := fallback(t)
