@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -188,6 +189,44 @@ func (c *Control) mayPool(ctx context.Context, id string) error {
 		return err
 	}
 	return targetRefusal("pool_forbidden", nil)
+}
+
+// mayManagePool is mayEntity for a change of a worker pool.
+func (c *Control) mayManagePool(ctx context.Context, id string) error {
+	if !c.cfg.Auth.Judged() {
+		return nil
+	}
+	if _, err := c.pool(ctx, id, mayManage); problem.CodeOf(err) != problem.NotFound {
+		return err
+	}
+	return nil
+}
+
+// mayMember asks about who is in a pool what takes the right away: the pool's, if
+// the caller owns that, and the runner's. It gives nothing: whose word counts is
+// found out by ownership.
+func (c *Control) mayMember(ctx context.Context, pool, runner string) error {
+	if !c.cfg.Auth.Judged() {
+		return nil
+	}
+	who := from(ctx)
+	f, err := c.cfg.Store.PoolGet(ctx, who.service, pool)
+	if err == nil && who.Owns(f.Pool.Owner) {
+		if ok, err := c.may(ctx, mayManage, resourcePool, pool, true); err != nil || !ok {
+			return cmp.Or[error](err, errPoolOwner)
+		}
+	} else if err != nil && !errors.Is(err, store.ErrNoRow) {
+		return err
+	}
+	r, err := c.cfg.Store.RunnerGet(ctx, who.service, runner)
+	if err == nil && who.Owns(r.Owner) {
+		if ok, err := c.may(ctx, mayManage, kindRunner, runner, true); err != nil || !ok {
+			return cmp.Or[error](err, errRunnerOwner)
+		}
+	} else if err != nil && !errors.Is(err, store.ErrNoRow) {
+		return err
+	}
+	return nil
 }
 
 // targetsOf lists the runners and worker pools among a policy's targets: what

@@ -126,6 +126,48 @@ func TestAuthorizersTakeRunnersAway(t *testing.T) {
 	r.must(200, kyle, "POST", at+"/mac/claim", `{}`)
 }
 
+// A pool is changed, and a member's work claimed by the callback, only where the
+// policy leaves the right to it.
+func TestAuthorizersTakePoolsAway(t *testing.T) {
+	t.Parallel()
+	rule := &taking{}
+	r := laptop(t, func(c *Config) {
+		c.Auth = auth.New(auth.Config{Insecure: true, Users: c.Store, Authorizers: []contract.Authorizer{rule}})
+	})
+	const team = "/_electric/worker-pools/team"
+	r.must(201, kyle, "PUT", team, `{}`)
+	r.must(200, kyle, "PUT", team+"/members/mac", `{}`)
+	r.must(201, kyle, "PUT", "/_electric/entities/chat/7", `{"dispatch_policy":{"targets":[{"type":"worker-pool","workerPoolId":"team"}]}}`)
+	r.must(200, kyle, "POST", "/_electric/entities/chat/7/send", `{"payload":1}`)
+	r.route()
+	wake := r.str(`select wake_id::text from rouse.wake_notifications where resolved_at is null`)
+	callback := "/_electric/wake-callbacks/" + wake
+	n := r.count(`select count(*) from rouse.audit_log`)
+	for _, c := range []struct{ verb, kind, name, method, path, body, code string }{
+		{"manage", "worker-pool", "team", "PUT", team, `{"name":"Mine"}`, "POOL_FORBIDDEN"},
+		{"manage", "worker-pool", "team", "DELETE", team, "", "POOL_FORBIDDEN"},
+		{"manage", "worker-pool", "team", "POST", team + "/join-tokens", `{}`, "POOL_FORBIDDEN"},
+		{"manage", "worker-pool", "team", "DELETE", team + "/join-tokens", "", "POOL_FORBIDDEN"},
+		{"manage", "worker-pool", "team", "PUT", team + "/members/mac", `{"status":"disabled"}`, "POOL_FORBIDDEN"},
+		{"manage", "worker-pool", "team", "DELETE", team + "/members/mac", "", "POOL_FORBIDDEN"},
+		{"manage", "runner", "mac", "PUT", team + "/members/mac", `{"status":"disabled"}`, "RUNNER_FORBIDDEN"},
+		{"manage", "runner", "mac", "DELETE", team + "/members/mac", "", "RUNNER_FORBIDDEN"},
+		{"claim", "runner", "mac", "POST", callback, `{"runnerId":"mac"}`, "RUNNER_FORBIDDEN"},
+	} {
+		rule.mu.Lock()
+		rule.verb, rule.kind, rule.name = c.verb, c.kind, c.name
+		rule.mu.Unlock()
+		r.refused(403, c.code, kyle, c.method, c.path, c.body, token(r.claimToken(wake))...)
+	}
+	if got := r.count(`select count(*) from rouse.audit_log`); got != n {
+		t.Errorf("%d changes were made", got-n)
+	}
+	rule.mu.Lock()
+	rule.verb = ""
+	rule.mu.Unlock()
+	r.must(200, kyle, "POST", callback, `{"runnerId":"mac"}`, token(r.claimToken(wake))...)
+}
+
 // giving allows some things and has no opinion on the rest.
 type giving map[right]bool
 
@@ -179,8 +221,11 @@ func TestAuthorizersGrantWhatTransactionsCompare(t *testing.T) {
 		{"a schedule", "PUT", at + "/chat/p/schedules/s", `{"scheduleType":"cron","expression":"0 0 * * *","payload":1}`, 401, "UNAUTHORIZED", 200, []right{{"schedule", "entity", "/chat/p"}}},
 		{"a later message", "POST", at + "/chat/p/send", `{"payload":1,"afterMs":60000}`, 401, "UNAUTHORIZED", 204, []right{{"write", "entity", "/chat/p"}}},
 		{"a runner's status", "POST", "/_electric/runners/mac/enable", "", 403, "RUNNER_FORBIDDEN", 200, []right{{"manage", "runner", "mac"}}},
+		{"a pool's name", "PUT", "/_electric/worker-pools/team", `{"name":"Ours"}`, 403, "POOL_FORBIDDEN", 200, []right{{"manage", "worker-pool", "team"}}},
+		{"ending join tokens", "DELETE", "/_electric/worker-pools/team/join-tokens", "", 403, "POOL_FORBIDDEN", 204, []right{{"manage", "worker-pool", "team"}}},
 		{"a claim", "POST", "/_electric/runners/mac/claim", `{}`, 403, "RUNNER_FORBIDDEN", 204, []right{{"claim", "runner", "mac"}}},
 		{"deleting a type", "DELETE", "/_electric/entity-types/chat", "", 401, "UNAUTHORIZED", 204, []right{{"manage", "type", "chat"}}},
+		{"deleting a pool", "DELETE", "/_electric/worker-pools/team", "", 403, "POOL_FORBIDDEN", 204, []right{{"manage", "worker-pool", "team"}}},
 	} {
 		// All but one of what it takes is not enough.
 		for left := range c.rights {

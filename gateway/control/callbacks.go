@@ -177,8 +177,12 @@ func (c *Control) callback(ctx context.Context, in *callbackInput) (*callbackOut
 		if !isOne {
 			return nil, errNoWake
 		}
+		// The token speaks for the wake, and not for the runner that is named beside it.
+		if err := c.mayRunner(ctx, b.RunnerID, mayClaim); err != nil {
+			return nil, err
+		}
 		g, err := c.cfg.Claims.Acquire(ctx, claims.AcquireRequest{Wire: claims.RFC, Service: who.service, Wake: wake, Epoch: b.Epoch,
-			Token: token, Holder: who.principal(), Runner: b.RunnerID, ClaimID: b.ClaimID, Trusted: who.trusted()})
+			Token: token, Holder: who.principal(), Runner: b.RunnerID, ClaimID: b.ClaimID, Trusted: who.trustedFor(mayClaim, kindRunner, b.RunnerID)})
 		return grantAnswer(g), err
 	}
 	l, err := c.cfg.Claims.Heartbeat(ctx, hold)

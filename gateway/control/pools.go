@@ -157,7 +157,10 @@ func (c *Control) registerPools() {
 		Summary: "Remove a pool", Description: "Wakes that wait in it go to the next target of their policy, or are parked. What its members hold runs to its end."},
 		routeOptions{}, own, func(ctx context.Context, in *PoolRef) (*noContent, error) {
 			who := from(ctx)
-			outcome, err := c.cfg.Store.PoolDelete(ctx, who.service, in.ID, who.principal(), who.trusted())
+			if err := c.mayManagePool(ctx, in.ID); err != nil {
+				return nil, err
+			}
+			outcome, err := c.cfg.Store.PoolDelete(ctx, who.service, in.ID, who.principal(), who.trustedFor(mayManage, resourcePool, in.ID))
 			return poolDone(outcome, err, "deleted")
 		})
 	add(c, huma.Operation{OperationID: "putWorkerPoolMember", Method: http.MethodPut, Path: at + "/{id}/members/{runnerId}", Tags: tags,
@@ -169,6 +172,9 @@ func (c *Control) registerPools() {
 		Summary: "Take a runner out of a pool", Description: "For the pool's owner and the runner's. What it holds runs to its end."},
 		routeOptions{}, own, func(ctx context.Context, in *PoolMemberRef) (*noContent, error) {
 			who := from(ctx)
+			if err := c.mayMember(ctx, in.ID, in.RunnerID); err != nil {
+				return nil, err
+			}
 			outcome, err := c.cfg.Store.PoolMemberDelete(ctx, who.service, in.ID, in.RunnerID, who.principal(), who.trusted())
 			return poolDone(outcome, err, "deleted")
 		})
@@ -179,7 +185,10 @@ func (c *Control) registerPools() {
 		Summary: "End every join token made so far", Description: "Members stay."},
 		routeOptions{}, own, func(ctx context.Context, in *PoolRef) (*noContent, error) {
 			who := from(ctx)
-			outcome, err := c.cfg.Store.PoolJoinRotate(ctx, who.service, in.ID, who.principal(), who.trusted())
+			if err := c.mayManagePool(ctx, in.ID); err != nil {
+				return nil, err
+			}
+			outcome, err := c.cfg.Store.PoolJoinRotate(ctx, who.service, in.ID, who.principal(), who.trustedFor(mayManage, resourcePool, in.ID))
 			return poolDone(outcome, err, "rotated")
 		})
 	add(c, huma.Operation{OperationID: "listRunnerPools", Method: http.MethodGet, Path: "/_electric/runners/{id}/pools", Tags: []string{"runners"},
@@ -275,14 +284,20 @@ func (c *Control) putPool(ctx context.Context, in *poolPutInput) (*poolPutOutput
 	if b.CapacityPolicy != nil {
 		p.MaxPerRunner, p.MaxTotal = b.CapacityPolicy.MaxPerRunner, b.CapacityPolicy.MaxTotal
 	}
-	outcome, _, err := c.cfg.Store.PoolPut(ctx, who.service, who.principal(), who.trusted(), p, b.CapacityPolicy != nil)
+	if err := c.mayManagePool(ctx, in.ID); err != nil {
+		return nil, err
+	}
+	outcome, _, err := c.cfg.Store.PoolPut(ctx, who.service, who.principal(), who.trustedFor(mayManage, resourcePool, in.ID), p, b.CapacityPolicy != nil)
 	switch {
 	case err != nil:
 		return nil, err
 	case outcome != "created" && outcome != "updated":
 		return nil, poolRefusal(outcome)
 	}
-	f, err := c.pool(ctx, in.ID, mayRead)
+	f, err := c.cfg.Store.PoolGet(ctx, who.service, in.ID) // what is done is answered, whoever may read it
+	if errors.Is(err, store.ErrNoRow) {
+		return nil, errPoolNotFound
+	}
 	status := http.StatusOK
 	if outcome == "created" {
 		status = http.StatusCreated
@@ -324,6 +339,9 @@ func (c *Control) putMember(ctx context.Context, in *memberPutInput) (*memberOut
 		if err := c.checkJoin(ctx, in.ID, b.JoinToken); err != nil {
 			return nil, err
 		}
+	}
+	if err := c.mayMember(ctx, in.ID, in.RunnerID); err != nil {
+		return nil, err
 	}
 	outcome, err := c.cfg.Store.PoolMemberPut(ctx, who.service, in.ID, in.RunnerID, who.principal(), who.trusted(), status, b.JoinToken != "")
 	switch {
