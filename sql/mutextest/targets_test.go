@@ -93,6 +93,28 @@ func TestFirstTargetThatWouldTakeIt(t *testing.T) {
 	})
 }
 
+// TestNobodyToldYet: an acquire that comes before any wake is decided by the
+// target that its wake is made for.
+func TestNobodyToldYet(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.runner("laptop", 1)
+	r.runner("desktop", 0)
+	r.crew("coding", 0, 1, "worker")
+	r.alive(time.Hour, "laptop", "desktop")
+	untold := func(url, policy string) entity { e := r.entity(url, policy); r.push(e); return e }
+	const waits = `{"targets":[{"type":"runner","runnerId":"laptop","when":{"failed":true}},{"type":"runner","runnerId":"desktop"}]}`
+	first := untold("/chat/1", waits)
+	r.want("granted", first.acquire())
+	r.want("runner_full", untold("/chat/2", waits).acquire())
+	r.want("runner_mismatch", untold("/chat/3", waits).by("desktop"))
+	r.want("not_owner", untold("/chat/4", waits).acquire().with("holder", mallory))
+	r.exec(`select rouse.runner_set_status(1, 'laptop', $1, false, 'disabled')`, kyle)
+	r.want("runner_disabled", untold("/chat/5", waits).acquire())
+	r.want("granted", untold("/chat/6", chain("", "", "")).by("worker"))
+	equal(t, "all full", r.apply(untold("/chat/7", toPool("coding")).by("worker")).Outcome, "pool_full")
+}
+
 // TestWakeMovesOn is R30 with a chosen clock: each reason moves a wake to the
 // next target at its time and not before, and the earlier target is fenced.
 func TestWakeMovesOn(t *testing.T) {
@@ -126,6 +148,10 @@ func TestWakeMovesOn(t *testing.T) {
 		r.push(e)
 		r.route(e)
 		equal(t, "after progress", r.target(e), "waking runner 0 1")
+		r.after(15 * time.Second)
+		r.reap()
+		equal(t, "and again", r.target(e), "waking worker-pool 1 2")
+		equal(t, "what was done stays done", r.state(e).Wakes[2].Delivery+" "+r.state(e).Wakes[3].Delivery, "delivered superseded")
 	})
 	t.Run("goes offline", func(t *testing.T) {
 		t.Parallel()
