@@ -14,13 +14,15 @@ set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
-    v_text  text;
-    v_after bigint;
-    v_n     integer;
-    v_last  boolean := false;
-    v_tail  bigint;
-    m       producer_marks%rowtype;
-    r       record;
+    v_text    text;
+    v_after   bigint;
+    v_n       integer;
+    v_last    boolean := false;
+    v_marked  boolean;
+    v_streams integer := 0;
+    v_tail    bigint;
+    m         producer_marks%rowtype;
+    r         record;
 begin
     seen := 0; deleted := 0; more := false;
     select w into v_text from _retention_walk('producers', p_period_ms, p_now) w;
@@ -36,13 +38,20 @@ begin
     loop
         seen := seen + r.n;
         v_last := false;
-        select s.tail into v_tail from streams s where s.id = r.stream_id for no key update skip locked;
-        if found then
-            select * into m from producer_marks t where t.stream_id = r.stream_id;
-            if not found or m.tail <> v_tail then
-                insert into producer_marks (stream_id, at, tail) values (r.stream_id, p_now, v_tail)
-                on conflict on constraint producer_marks_pkey do update set at = excluded.at, tail = excluded.tail;
-            elsif m.at <= p_now - p_age_ms * interval '1 ms' then
+        select * into m from producer_marks t where t.stream_id = r.stream_id;
+        v_marked := found;
+        select s.tail into v_tail from streams s where s.id = r.stream_id;
+        if not found then
+            v_after := r.stream_id;  -- purged meanwhile, with its producers
+            continue;
+        end if;
+        if not v_marked or m.tail <> v_tail then
+            insert into producer_marks (stream_id, at, tail) values (r.stream_id, p_now, v_tail)
+            on conflict on constraint producer_marks_pkey do update set at = excluded.at, tail = excluded.tail;
+        elsif m.at <= p_now - p_age_ms * interval '1 ms' then
+            -- An append moves its producer under this lock.
+            perform 1 from streams s where s.id = r.stream_id for no key update skip locked;
+            if found and exists (select from streams s where s.id = r.stream_id and s.tail = m.tail) then
                 delete from producers p
                  where p.stream_id = r.stream_id
                    and p.producer_id <= (select max(y.producer_id)
@@ -50,6 +59,7 @@ begin
                                                   order by y.producer_id limit p_limit) y);
                 get diagnostics v_n = row_count;
                 deleted := deleted + v_n;
+                v_streams := v_streams + 1;
                 if v_n < p_limit then
                     delete from producer_marks t where t.stream_id = r.stream_id;
                 else
@@ -59,8 +69,9 @@ begin
         end if;
         exit when v_last;
         v_after := r.stream_id;
+        exit when v_streams = 20;  -- locked until the end of the step
     end loop;
-    more := v_last or seen >= p_limit;
+    more := v_last or v_streams = 20 or seen >= p_limit;
     perform _retention_walked('producers', case when more then v_after::text end, p_now);
     return next;
 end

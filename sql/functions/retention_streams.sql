@@ -70,9 +70,11 @@ begin
         end if;
         if v_to > r.head and exists (select from _stream_trim(r.id, v_to, false, false, v_now) t where t.outcome = 'trimmed') then
             trimmed := trimmed + 1;
+            -- Their locks are held until the end of the step.
+            exit when trimmed = 5;
         end if;
     end loop;
-    more := seen = p_limit;
+    more := seen = p_limit or trimmed = 5;
     perform _retention_walked('streams', case when more then v_at end, v_now);
     return next;
 end

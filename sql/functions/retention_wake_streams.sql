@@ -49,10 +49,12 @@ begin
             end if;
             if v_to > r.head and exists (select from _stream_trim(r.stream_id, v_to, false, false, v_now) t where t.outcome = 'trimmed') then
                 trimmed := trimmed + 1;
+                -- Their locks are held until the end of the step, and wakes wait for them.
+                exit when trimmed = 5;
             end if;
         end loop;
         seen := seen + v_n;
-        more := v_n = p_limit;
+        more := v_n = p_limit or trimmed = 5;
         perform _retention_walked(v_walk, case when more then v_at end, v_now);
         exit when more;
     end loop;
