@@ -108,6 +108,7 @@ func (h *Handler) longPoll(q *request, p *page, client int64) error {
 	case h.RequireAuth || p.Kind != "app":
 		hd["Cache-Control"] = vPrivate
 	}
+	h.startMoves(hd, p)
 	h.writeBody(q.w, http.StatusOK, p.body)
 	return nil
 }

@@ -114,6 +114,9 @@ func (h *Handler) get(q *request) error {
 	if err != nil {
 		return err
 	}
+	if pos.from < 0 && p.from > 0 {
+		q.w.Header()[hEarliest] = []string{store.FormatOffset(p.from)}
+	}
 	switch live {
 	case "long-poll":
 		return h.longPoll(q, p, client)
@@ -240,14 +243,7 @@ func (h *Handler) catchUp(q *request, p *page, pos position) error {
 	tag := etag(p)
 	hd["Etag"] = []string{tag}
 	hd["Cache-Control"] = h.cacheControl(p)
-	if pos.from < 0 && p.from > 0 {
-		// The start of what is kept moves, so no cache may hold on to this.
-		hd["Cache-Control"] = vPrivateFresh
-		if !h.RequireAuth && p.Kind == "app" {
-			hd["Cache-Control"] = vRevalidate
-		}
-		hd[hEarliest] = []string{store.FormatOffset(p.from)}
-	}
+	h.startMoves(hd, p)
 	if matches(q.http.Header["If-None-Match"], tag) {
 		delete(hd, "Content-Type")
 		q.w.WriteHeader(http.StatusNotModified)
@@ -255,6 +251,18 @@ func (h *Handler) catchUp(q *request, p *page, pos position) error {
 	}
 	h.writeBody(q.w, http.StatusOK, p.body)
 	return nil
+}
+
+// startMoves keeps caches from holding on to what a stream begins with that was
+// trimmed: it begins elsewhere soon.
+func (h *Handler) startMoves(hd http.Header, p *page) {
+	if hd[hEarliest] == nil {
+		return
+	}
+	hd["Cache-Control"] = vPrivateFresh
+	if !h.RequireAuth && p.Kind == "app" {
+		hd["Cache-Control"] = vRevalidate
+	}
 }
 
 // etag names the bytes between two positions of one stream, and whom they are

@@ -82,8 +82,8 @@ func TestATrimmedStreamSaysWhereItBegins(t *testing.T) {
 			if e := sse.want("data"); !strings.HasPrefix(e.data, strings.TrimSuffix(first.body, "]")) {
 				t.Fatalf("%s", e.data)
 			}
-			if a := do(t, "GET", rig.URL+"/a?offset=-1&live=long-poll", "").want(t, 200, ""); a.body != first.body {
-				t.Fatal(a.body)
+			if a := do(t, "GET", rig.URL+"/a?offset=-1&live=long-poll", "").want(t, 200, ""); a.body != first.body || a.header.Get("Cache-Control") != "no-cache" || a.header.Get("Stream-Earliest-Offset") != offsets[8] {
+				t.Fatal(a.header, a.body)
 			}
 			// Forks of it begin where it does.
 			do(t, "PUT", rig.URL+"/f", "", "Stream-Forked-From", "/a", "Stream-Fork-Offset", offsets[10]).want(t, 201, "")
