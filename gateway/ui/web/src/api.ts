@@ -17,6 +17,9 @@ export const credentials = signal<Credentials>({ token: read("token"), principal
 /** What the gateway says about missing or refused credentials; empty while it takes what it gets. */
 export const refused = signal("")
 
+/** Whether the last request got an answer. The clients try again by themselves. */
+export const reachable = signal(true)
+
 /** The service that is looked at, from the page's own address. */
 export const service = new URLSearchParams(location.search).get("service") ?? ""
 
@@ -70,7 +73,12 @@ async function problemOf(res: Response): Promise<Problem> {
 /** Keeps an eye on the clock, and on credentials that are missing or no longer good. */
 export const watchedFetch: typeof fetch = async (input, init) => {
   const who = credentials.value
-  const res = await fetch(input, init)
+  const res = await fetch(input, init).catch((e) => {
+    if (!init?.signal?.aborted) reachable.value = false
+    throw e
+  })
+  // A proxy's word that nobody is behind it counts like no answer.
+  reachable.value = ![502, 503, 504].includes(res.status)
   const date = Date.parse(res.headers.get("date") ?? "")
   if (date) {
     const ahead = date + 500 - Date.now()

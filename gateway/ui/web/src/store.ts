@@ -1,6 +1,6 @@
 // What the page knows: the live tables, and what is derived from them.
 import { computed, effect, signal } from "@preact/signals"
-import { credentials, entityPath, get, refused, serverNow, textOf } from "./api"
+import { credentials, entityPath, get, reachable, refused, serverNow, textOf } from "./api"
 import { display, online, type Display } from "./display"
 import { Table } from "./live"
 import type { DiagnosticsRow, DispatchRow, EntityRow, FailedWakeRow, MemberRow, PoolRow, RunnerRow } from "./rows"
@@ -29,6 +29,7 @@ const membersOf = computed(() => {
 
 /** Whether everything is being kept up to date, and what is wrong if not. */
 export const connection = computed(() => {
+  if (!reachable.value) return { state: "broken" as const, text: "The gateway cannot be reached. It is tried again." }
   const broken = all.find((t) => t.state.value === "broken")
   if (broken) return { state: "broken" as const, text: broken.error.value }
   return all.some((t) => t.state.value === "loading") ? { state: "loading" as const, text: "" } : { state: "live" as const, text: "" }

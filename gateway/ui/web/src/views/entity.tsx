@@ -113,7 +113,7 @@ export function Entity({ url }: { url: string }) {
           <h1 id="title">{url}</h1>
           <p class="now"><Dot code={s.code} /><strong class={`words ${toneOf(s.code)}`}>{s.display}</strong>
             {claimed && <Lease until={d!.active_lease_expires_at} from={d!.active_claimed_at} />}
-            {d?.pending_since && !claimed && <span class="muted">for {span(now.value - millis(d.pending_since))}</span>}
+            {d?.pending_since && !claimed && <span class="muted">for {span(Math.max(0, now.value - millis(d.pending_since)))}</span>}
           </p>
         </div>
         <div class="buttons">
@@ -146,7 +146,7 @@ export function Entity({ url }: { url: string }) {
             </div>
             <div class="card">
               <h2>{wake ? `Wake ${wake.epoch}` : "Wakes"}</h2>
-              {wake ? <WakePath wake={wake} claim={history.claims.find((c) => c.epoch === wake.epoch)} /> : <p class="muted">{history.loaded ? "None yet: nothing has asked for work." : "…"}</p>}
+              {wake ? <WakePath wake={wake} claim={history.claims.find((c) => c.epoch === wake.epoch)} wakes={history.wakes} claims={history.claims} /> : <p class="muted">{history.loaded ? "None yet: nothing has asked for work." : "…"}</p>}
               {history.wakes.length > 0 && <Wakes wakes={history.wakes} claims={history.claims} chosen={wake?.wake_id} choose={choose} />}
             </div>
             <About url={url} createdBy={row.created_by} createdAt={row.created_at} tags={row.tags} parent={row.parent} policyAt={JSON.stringify(row.dispatch_policy)} />
