@@ -25,20 +25,21 @@ func TestTransitions(t *testing.T) {
 		{"SIGKILL", "stopping", true, "killed", true, true},
 		{"SIGTERM", "idle", false, "stopped", true, true},
 		{"SIGTERM", "paused", false, "stopped", true, true},
-		{"SIGTERM", "paused", true, "stopping", true, false},
+		{"SIGTERM", "paused", true, "stopping", false, false},
 		{"SIGTERM", "spawning", false, "stopped", true, true},
-		{"SIGTERM", "running", true, "stopping", true, false},
+		{"SIGTERM", "running", true, "stopping", false, false},
 		{"SIGTERM", "stopping", true, "stopping", false, false},
 		{"SIGSTOP", "idle", false, "paused", true, false},
-		{"SIGSTOP", "running", true, "paused", true, false},
-		{"SIGSTOP", "paused", false, "paused", false, false},
+		{"SIGSTOP", "running", true, "paused", false, false},
+		{"SIGSTOP", "paused", false, "paused", true, false},
 		{"SIGSTOP", "stopping", true, "stopping", false, false},
-		{"SIGCONT", "paused", false, "idle", true, false},
-		{"SIGCONT", "paused", true, "running", true, false},
+		{"SIGCONT", "paused", false, "idle", false, false},
+		{"SIGCONT", "paused", true, "running", false, false},
 		{"SIGCONT", "idle", false, "idle", false, false},
 		{"SIGINT", "running", true, "running", false, false},
 		{"SIGHUP", "idle", false, "idle", false, false},
-		{"SIGUSR", "paused", false, "paused", false, false},
+		{"SIGUSR", "paused", false, "paused", true, false},
+		{"SIGINT", "paused", true, "paused", false, false},
 	} {
 		var got string
 		var handled, ends bool
@@ -129,6 +130,18 @@ func TestKillClosesTheStreamAndEndsWhatIsHeldOrOutstanding(t *testing.T) {
 	}
 }
 
+// lastSignal is what the newest signal's row of an entity says of itself.
+func lastSignal(t *testing.T, db *pgtest.DB, url string) string {
+	t.Helper()
+	var got string
+	if err := db.Conn(t).QueryRow(t.Context(), `select concat_ws(' ', v->>'signal', v->>'status', v->>'outcome', v->>'handled_by')
+		from (select convert_from(m.payload, 'UTF8')::jsonb->'value' as v from rouse.messages m join rouse.streams s on s.id = m.stream_id
+		       where s.path = substr($1, 2) || '/main' order by m.position desc limit 1) r`, url).Scan(&got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
 func TestTermOfAHeldEntityStopsItWhenTheHolderReleases(t *testing.T) {
 	t.Parallel()
 	s, db := controlStore(t)
@@ -137,6 +150,10 @@ func TestTermOfAHeldEntityStopsItWhenTheHolderReleases(t *testing.T) {
 	claim(t, db, "/chat/r")
 	if res := signal(t, s, "/chat/r", "SIGTERM"); res.PreviousState != "running" || res.NewState != "stopping" {
 		t.Fatalf("%+v", res)
+	}
+	// The holder is the one to act on it: the row is still its to answer.
+	if got := lastSignal(t, db, "/chat/r"); got != "SIGTERM unhandled" {
+		t.Errorf("the row says %s", got)
 	}
 	db.Exec(t, `select rouse.claim_apply(jsonb_build_array(jsonb_build_object('op', 'release', 'service', 1, 'id', c.id, 'epoch', c.epoch, 'wake', c.wake_id)), true)
 		from rouse.consumers c where c.entity_url = '/chat/r'`)
@@ -156,6 +173,13 @@ func TestStopAndContinueHoldBackAndReleaseTheWake(t *testing.T) {
 	}
 	if n := count(t, db, `select count(*) from rouse.entity_dispatch_state where entity_url = '/chat/p' and outstanding_wake_id is null`); n != 1 {
 		t.Fatal("a paused entity has a wake outstanding")
+	}
+	if got := lastSignal(t, db, "/chat/p"); got != "SIGSTOP handled transitioned server" {
+		t.Errorf("the row says %s", got)
+	}
+	signal(t, s, "/chat/p", "SIGINT")
+	if got := lastSignal(t, db, "/chat/p"); got != "SIGINT handled ignored server" {
+		t.Errorf("the row says %s", got)
 	}
 	if res := signal(t, s, "/chat/p", "SIGCONT"); res.PreviousState != "paused" || res.NewState != "idle" {
 		t.Fatalf("%+v", res)

@@ -25,7 +25,7 @@ begin
             'signal', p_signal, 'status', case when v_t.handled then 'handled' else 'unhandled' end,
             'sender', p_principal, 'timestamp', v_iso, 'reason', p_reason,
             'handled_at', case when v_t.handled then v_iso end, 'handled_by', case when v_t.handled then 'server' end,
-            'outcome', case when v_t.handled then 'transitioned' end,
+            'outcome', case when v_t.handled then case when v_t.new_status = p_entity.status then 'ignored' else 'transitioned' end end,
             'previous_state', p_entity.status, 'new_state', v_t.new_status))
            || case when p_payload is null then '{}' else jsonb_build_object('payload', p_payload) end)::text
         || '}', not v_t.ends);
