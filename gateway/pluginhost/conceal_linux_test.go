@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// Plugins run as the gateway's user and cannot read its secrets nevertheless;
+// Plugins run as the gateway's user and cannot read its secrets nevertheless, nor
+// what other plugins are shown;
 // as root they could, so root starts this test's gateway as somebody else.
 func TestPluginsCannotReadWhatTheGatewayHolds(t *testing.T) {
 	t.Parallel()
@@ -41,7 +42,8 @@ func TestPluginsCannotReadWhatTheGatewayHolds(t *testing.T) {
 		cmd.Env, cmd.SysProcAttr, cmd.Dir = []string{fixtureEnv + "=keeper", "HOST_DIR=" + sockets, "OPEN=" + open, kept}, as, "/"
 		out, err := cmd.CombinedOutput()
 		lines := strings.Split(string(out), "\n")
-		if err != nil || len(lines) != 4 || !strings.HasPrefix(lines[0], "program "+want) || !strings.HasPrefix(lines[1], "builtin "+want) || lines[2] != "<nil>" {
+		if err != nil || len(lines) != 5 || !strings.HasPrefix(lines[0], "program "+want) || !strings.HasPrefix(lines[1], "builtin "+want) ||
+			lines[2] != "sibling environment false memory false denied true" || lines[3] != "<nil>" {
 			t.Errorf("concealed %t: %v\n%s", open == "", err, strings.ReplaceAll(string(out), kept, "KEPT"))
 		}
 	}

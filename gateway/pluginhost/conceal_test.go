@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/rouse-run/rouse/plugins/contract"
@@ -36,6 +37,8 @@ func fixtureKeeper() {
 	}
 	builtin := ownSpec("transport")
 	builtin.Path, builtin.SHA256, builtin.Builtin = "", "", "fixture"
+	name, value, _ := strings.Cut(kept, "=")
+	builtin.Env[name] = value
 	set := Set{Transports: map[string]Spec{"program": ownSpec("transport"), "builtin": builtin}}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -48,12 +51,21 @@ func fixtureKeeper() {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	for _, name := range []string{"program", "builtin"} {
+	ask := func(name string, pid int) string {
+		target := fmt.Appendf(nil, `{"type":"fixture","do":"spy","pid":%d}`, pid)
 		r := contract.Result{Outcome: contract.Retry}
 		for r.Outcome == contract.Retry && ctx.Err() == nil {
-			r = h.Transport(name).Deliver(ctx, contract.Delivery{WakeID: "w", Target: json.RawMessage(`{"type":"fixture","do":"spy"}`), Notification: json.RawMessage(`{}`)})
+			r = h.Transport(name).Deliver(ctx, contract.Delivery{WakeID: "w", Target: target, Notification: json.RawMessage(`{}`)})
 		}
-		fmt.Println(name, r.Error)
+		return r.Error
+	}
+	for _, name := range []string{"program", "builtin"} {
+		fmt.Println(name, ask(name, 0))
+	}
+	for _, p := range h.Plugins() {
+		if p.Name == "builtin" {
+			fmt.Println("sibling", ask("program", p.PID))
+		}
 	}
 	fmt.Println(h.Stop(ctx))
 	os.Exit(0)

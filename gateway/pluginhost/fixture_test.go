@@ -1,6 +1,7 @@
 package pluginhost
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -139,6 +140,7 @@ func fixtureTransport(once bool) sdk.Transport {
 		var target struct {
 			Do   string `json:"do"`
 			File string `json:"file"`
+			PID  int    `json:"pid"`
 		}
 		_ = json.Unmarshal(d.Target, &target)
 		mu.Lock()
@@ -172,7 +174,7 @@ func fixtureTransport(once bool) sdk.Transport {
 		case "env":
 			return contract.Result{Outcome: contract.Done, Error: strings.Join(os.Environ(), " ")}
 		case "spy":
-			return contract.Result{Outcome: contract.Done, Error: spy(os.Getppid())}
+			return contract.Result{Outcome: contract.Done, Error: spy(cmp.Or(target.PID, os.Getppid()))}
 		case "memory":
 			hoard = make([]byte, 200<<20)
 			for i := 0; i < len(hoard); i += 4096 {

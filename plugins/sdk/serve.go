@@ -56,6 +56,7 @@ func ServeTransport(t Transport) { serve(&transportServer{t: t, log: Logger()}, 
 func ServeAuthHook(h AuthHook) { serve(nil, &authHookServer{h: h, log: Logger()}) }
 
 func serve(t transportv1.TransportServiceServer, a authhookv1.AuthHookServiceServer) {
+	conceal()
 	go watchParent(os.Getppid(), time.NewTicker(parentLook).C, os.Exit)
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig:  wire.Handshake(),
