@@ -152,12 +152,13 @@ func TestUnknownRoutesAndMethods(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	for _, path := range []string{"/_electric", "/_electric/", "/_electric/none", "/_electric/entities/one", "/_electric/runners/a/none",
-		"/_electric/entity-types/a/b/c/d", "/_electric/entities/a/b/move"} {
+		"/_electric/entity-types/a/b/c/d", "/_electric/worker-pools/a/none"} {
 		r.refused(404, "NOT_FOUND", kyle, "GET", path, "")
 	}
 	for path, allow := range map[string]string{
 		"/_electric/health":            "GET, HEAD, OPTIONS",
 		"/_electric/entities":          "GET, HEAD, OPTIONS",
+		"/_electric/entities/a/b/move": "POST, OPTIONS",
 		"/_electric/entities/a/b":      "DELETE, GET, HEAD, PUT, OPTIONS",
 		"/_electric/entities/a/b/send": "POST, OPTIONS",
 		"/_electric/wake-callbacks/x":  "POST, OPTIONS",
