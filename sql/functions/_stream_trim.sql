@@ -1,7 +1,7 @@
 -- _stream_trim: moves a stream's head up to the last append that ends at p_to or
 -- before; a read below it is answered 410. The rows go later (retention_sweep).
 -- Not beyond what somebody has still to read: the cursor of every subscription
--- and observer, and of the entity whose stream it is while it has work. With
+-- and observer, and of the entity whose stream it is while it has work to do. With
 -- p_force those cursors are moved to the new head instead, and what they had
 -- not read is lost to them. Of a wake stream, whatever p_force says, entries of
 -- wakes that are open and were not told again behind them stay.
@@ -70,7 +70,7 @@ begin
             limited_by := 'wake';
         end if;
     end if;
-    v_free := c.id is null or c.state in ('idle', 'stopped')
+    v_free := c.id is null or c.state = 'stopped' or c.state = 'idle'
               and not exists (select from consumer_streams cs where cs.consumer_id = c.id and cs.stream_id = s.id and cs.acked < s.actionable);
     if not p_force then
         v_cap := least((select min(cs.acked) from consumer_streams cs
