@@ -106,7 +106,11 @@ func (f *source) follow(ctx context.Context) error {
 			return fmt.Errorf("%s does not let the runner read its wake stream: %w", s.srv.name(), err)
 		}
 		wait := back.Next(err)
-		s.log.Error("the wake stream cannot be read", "pool", f.pool, "error", err, "retry_in", wait)
+		if status := call.Status(err); f.pool != "" && (status == http.StatusForbidden || status == http.StatusNotFound || status == http.StatusGone) {
+			s.log.Info("the runner may not read the pool's wake stream any more", "pool", f.pool, "error", err)
+		} else {
+			s.log.Error("the wake stream cannot be read", "pool", f.pool, "error", err, "retry_in", wait)
+		}
 		f.cut(err)
 		if call.Sleep(ctx, wait) != nil {
 			return nil
