@@ -1,11 +1,6 @@
 package dashboard
 
-import (
-	"testing"
-	"time"
-
-	"github.com/rouse-run/rouse/gateway/config"
-)
+import "testing"
 
 // pool makes a worker pool of registered runners.
 func (w *world) pool(id, name string, limits object, members ...string) {
@@ -36,7 +31,7 @@ func TestPoolsAreShownAndAMemberIsDrained(t *testing.T) {
 	h := w.claim("anvil")
 	for name, l := range map[string]look{"desk": desk, "phone dark": {width: 390, height: 844, dark: true, touch: true}} {
 		d := open(t, w.gw.URL, "#/runners", l, kyle)
-		d.sees("Coding", "of 4 held", "2 a runner", "Anvil online, 1 held", "Bellows online, 0 held", "Chisel offline, 0 held")
+		d.sees("Coding", "of 4 held", "2 a runner", "Anvil online, 1 held", "Bellows online, 0 held", "Chisel offline, 0 held", "never seen")
 		d.picture(name)
 	}
 	d := open(t, w.gw.URL, "#/runners", desk, kyle)
@@ -89,7 +84,7 @@ func TestParkedWorkIsShownAndRedriven(t *testing.T) {
 // An entity is moved while somebody works it: the holder is asked, then fenced, and the next goes on.
 func TestAnEntityIsMoved(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *config.Config) { c.LeaseTTL = time.Minute })
+	w := newWorld(t, nil)
 	w.entityType("task")
 	w.runner("anvil", "Anvil", true)
 	w.runner("bellows", "Bellows", true)

@@ -73,7 +73,8 @@ type world struct {
 func newWorld(t *testing.T, configure func(*config.Config)) *world {
 	t.Helper()
 	gw := servertest.Start(t, servertest.Options{Configure: func(c *config.Config) {
-		c.ReaperPeriod = 50 * time.Millisecond
+		// A lease ends when a test wants it to, however slow the machine.
+		c.ReaperPeriod, c.LeaseTTL = 50*time.Millisecond, 5*time.Minute
 		if configure != nil {
 			configure(c)
 		}
@@ -136,12 +137,12 @@ func (w *world) entityType(name string) {
 	w.call("POST", "/_electric/entity-types", object{"name": name, "description": "Something to do."})
 }
 
-// runner registers one; online gives it a liveness lease of a minute.
+// runner registers one; online gives it a liveness lease that outlives the test.
 func (w *world) runner(id, label string, online bool) {
 	w.t.Helper()
 	w.call("POST", "/_electric/runners", object{"id": id, "label": label})
 	if online {
-		w.call("POST", "/_electric/runners/"+id+"/heartbeat", object{"lease_ms": 60_000})
+		w.call("POST", "/_electric/runners/"+id+"/heartbeat", object{"lease_ms": 600_000})
 	}
 }
 

@@ -64,15 +64,14 @@ export const now = signal(serverNow())
 
 let starts = 0
 
-/** Starts the tables one after the other: all rows at once are more than a small gateway reads at a time. */
+/** Starts the tables, those that are asked for in a queue of their own: all rows at once are more than a small gateway reads at a time. */
 async function startAll() {
   const mine = ++starts
   for (const t of all) t.end()
-  for (const t of all) {
-    t.start()
-    await t.settled()
-    if (mine !== starts) return
-  }
+  entities.start()
+  await entities.settled()
+  if (mine !== starts) return
+  for (const t of all) if (t !== entities) t.start()
 }
 
 /** Starts following, anew whenever somebody else signs in. */

@@ -137,7 +137,7 @@ export function Move({ url }: { url: string }) {
   return (
     <Form title={`Move ${url}`} action="Move" submit={submit}>
       <Targets policy={policy} empty="–" />
-      <label>Time for the holder to let go, in seconds<input type="number" name="deadline" min={0} max={600} value={30} /></label>
+      <label>Time for the holder to let go, in seconds<input type="number" name="deadline" min={0} max={600} defaultValue={30} /></label>
       <p class="hint">{claimed ? "Whoever holds it now is asked to release; at the deadline it is fenced. What it has acked is kept." : "Nobody holds it, so it moves at once."}</p>
       <label>Reason<input name="reason" autocomplete="off" /></label>
     </Form>

@@ -14,10 +14,10 @@ export function SignIn() {
         <img src="icon.svg" width="56" height="56" alt="" />
         <h1>Rouse</h1>
         {refused.value.trim() && <p class="error" role="alert">{refused.value}</p>}
-        <label>Token<input name="token" type="password" autocomplete="off" value={token} placeholder="rouse_…, or your identity provider's" autofocus /></label>
+        <label>Token<input name="token" type="password" autocomplete="off" defaultValue={token} placeholder="rouse_…, or your identity provider's" autofocus /></label>
         <details open={!!principal}>
           <summary>Act as (a gateway in development)</summary>
-          <label>Principal<input name="principal" value={principal} placeholder="user:kyle" autocomplete="off" /></label>
+          <label>Principal<input name="principal" defaultValue={principal} placeholder="user:kyle" autocomplete="off" /></label>
         </details>
         <div class="actions">
           {refused.value === " " && <button type="button" class="quiet" onClick={() => { refused.value = ""; credentials.value = { ...credentials.value } }}>Back</button>}
