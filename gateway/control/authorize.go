@@ -17,6 +17,7 @@ const (
 	kindEntity = "entity"
 	kindType   = "type"
 	kindRunner = "runner"
+	kindShared = "shared-state"
 )
 
 // mayDispatch is needed on a runner to have wakes go to it, mayClaim to claim work

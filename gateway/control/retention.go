@@ -155,7 +155,11 @@ func (c *Control) retained(ctx context.Context, in *StreamNameRef, manage bool) 
 		return x, err
 	case "shared":
 		outcome, err := c.cfg.Store.SharedStateAdmit(ctx, who.service, who.principal(), who.trusted(), in.Path, access, "", nil)
-		if err == nil && outcome != "ok" {
+		if err != nil {
+			return x, err
+		}
+		ok, err := c.may(ctx, access, kindShared, "/"+in.Path, outcome == "ok")
+		if err == nil && !ok {
 			err = errMayNotRetain
 		}
 		return x, err
@@ -180,8 +184,12 @@ func (c *Control) getRetention(ctx context.Context, in *StreamNameRef) (*retenti
 	if err != nil {
 		return nil, err
 	}
-	return &retentionOutput{StreamRetention{Stream: "/" + in.Path, EntityType: x.EntityType, Source: x.Source, RetentionLimits: limitsOut(x.Limits),
-		Earliest: store.FormatOffset(x.Head), Next: store.FormatOffset(x.Tail), Bytes: x.Tail - x.Head, Deleting: x.Sweeping}}, nil
+	return kept(in.Path, x), nil
+}
+
+func kept(path string, x store.Retention) *retentionOutput {
+	return &retentionOutput{StreamRetention{Stream: "/" + path, EntityType: x.EntityType, Source: x.Source, RetentionLimits: limitsOut(x.Limits),
+		Earliest: store.FormatOffset(x.Head), Next: store.FormatOffset(x.Tail), Bytes: x.Tail - x.Head, Deleting: x.Sweeping}}
 }
 
 func (c *Control) putRetention(ctx context.Context, in *retentionPutInput) (*retentionOutput, error) {
@@ -196,7 +204,13 @@ func (c *Control) putRetention(ctx context.Context, in *retentionPutInput) (*ret
 	if err != nil {
 		return nil, err
 	}
-	return c.getRetention(ctx, &in.StreamNameRef)
+	x, err := c.cfg.Store.RetentionGet(ctx, who.service, in.Path) // what is done is answered, whoever may read it
+	if errors.Is(err, store.ErrNoRow) {
+		return nil, errNoStream
+	} else if err != nil {
+		return nil, err
+	}
+	return kept(in.Path, x), nil
 }
 
 // retentionRefusal is what became of the stream since it was looked up.

@@ -75,6 +75,13 @@ func TestAPolicyRulesOnSharedState(t *testing.T) {
 	}
 	must(t, 401, c, "POST", board, `[{"type":"x","key":"a","value":1,"headers":{"operation":"insert"}}]`, message(otto)...)
 	must(t, 204, c, "POST", board, `[{"type":"x","key":"a","value":1,"headers":{"operation":"insert"}}]`, message(kyle)...)
+	// What is kept of it is asked about as what it holds is.
+	kept := gw.URL + "/_electric/retention/streams/_electric/shared-state/board"
+	must(t, 200, c, "GET", kept, "", otto...)
+	must(t, 401, c, "GET", kept, "", eve...)
+	must(t, 401, c, "PUT", kept, `{"max_messages":1}`, otto...)
+	must(t, 401, c, "POST", kept, `{"before":"now"}`, otto...)
+	must(t, 200, c, "PUT", kept, `{"max_messages":100}`, kyle...)
 	// Given: an entity that he could not link by himself uses it.
 	put(201, "desk", "/chat/1", otto)
 	must(t, 200, c, "GET", gw.URL+"/_electric/shared-state/desk", "", kyle...)

@@ -51,6 +51,17 @@ func subscriptionRows() []row {
 	}
 }
 
+// shared makes a shared state that an entity of its own uses.
+func (w *world) shared(id string) string {
+	w.Helper()
+	path := "_electric/shared-state/" + owners + "-" + id
+	w.do("PUT", "/"+path, "", "Content-Type", "application/json", "Electric-Owner-Entity", "/"+owners+"-task/"+w.entity(id))
+	return path
+}
+
+// ofShared is an operation on one shared state.
+var ofShared = guarded.with(users(no(401, "UNAUTHORIZED"))).with(kind{elsewhere: no(401, "UNAUTHORIZED")})
+
 // streamRows are the operations on streams, for each kind of stream that there
 // is.
 func streamRows() []row {
@@ -73,11 +84,7 @@ func streamRows() []row {
 		return func(w *world) string { return owners + "-task/" + w.attached(id) + "/attachments/a" }
 	}
 	shared := func(id string) func(*world) string {
-		return func(w *world) string {
-			path := "_electric/shared-state/" + owners + "-" + id
-			w.do("PUT", "/"+path, "", "Content-Type", "application/json", "Electric-Owner-Entity", "/"+owners+"-task/"+w.entity(id))
-			return path
-		}
+		return func(w *world) string { return w.shared(id) }
 	}
 	errors := func(id string) func(*world) string {
 		return func(w *world) string {
@@ -100,7 +107,6 @@ func streamRows() []row {
 		}
 	}
 	ofWakes := guardedStream.with(users(no(403, "RUNNER_FORBIDDEN")))
-	ofShared := guarded.with(users(no(401, "UNAUTHORIZED"))).with(kind{elsewhere: no(401, "UNAUTHORIZED")})
 	reserved := no(403, "PATH_RESERVED")
 	return []row{
 		{"readStream", "plain", plainStream, shows(200), of(plain("read"), "", "")},
