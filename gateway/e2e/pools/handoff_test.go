@@ -63,13 +63,7 @@ func TestAMovedEntityIsHandedOver(t *testing.T) {
 	if e := sandbox.until(runner.Done); e.Epoch != 2 || len(got) != 1 || got[0] != "go on there" {
 		t.Errorf("%+v %q", e, got)
 	}
-	var history []struct {
-		Revision int
-		Policy   object `json:"dispatch_policy"`
-		MovedBy  string `json:"moved_by"`
-		Reason   string
-	}
-	history = into[[]struct {
+	history := into[[]struct {
 		Revision int
 		Policy   object `json:"dispatch_policy"`
 		MovedBy  string `json:"moved_by"`
@@ -109,11 +103,7 @@ func TestAHolderIsFencedAtTheDeadline(t *testing.T) {
 	beats := 0
 	r.eventually("it is fenced", func() bool {
 		a := r.callback(g, object{})
-		var lease struct {
-			LeaseMS   int64     `json:"lease_ms"`
-			ReleaseBy time.Time `json:"release_by"`
-		}
-		lease = into[struct {
+		lease := into[struct {
 			LeaseMS   int64     `json:"lease_ms"`
 			ReleaseBy time.Time `json:"release_by"`
 		}](t, a)
