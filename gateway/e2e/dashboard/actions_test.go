@@ -136,6 +136,26 @@ func TestARefusedDeliveryIsShownAndTriedAgain(t *testing.T) {
 	d.seesNot("Deliver again")
 }
 
+// "Run failed — check logs" is said where the logs are.
+func TestAFailedRunLeadsToItsLog(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.entityType("task")
+	startLaptop(t, laptopSpec{Server: w.gw.URL, ID: "mac", Label: "Kyle's MacBook", Command: `echo "half a fence"; echo "no such shed" >&2; exit 7`, Liveness: time.Second})
+	w.online("mac")
+	w.spawn("/task/1", object{"dispatch_policy": toRunner("mac")})
+	d := open(t, w.gw.URL, "#/entity/task/1", night, kyle)
+	d.sees("Created")
+	w.send("/task/1", "paint")
+	d.sees("Run failed — check logs", "half a fence", "exit status 7", "failed")
+	d.click(`//summary[normalize-space()="The log of failed runs"]`)
+	d.until("the log is there", `[...document.querySelectorAll("details[open] pre")].some((p) => p.textContent.includes("no such shed"))`)
+	d.picture("failed run")
+	d.visit("#/entities")
+	d.click(`//button[@data-code="failed"]`)
+	d.sees("/task/1", "Run failed — check logs")
+}
+
 // In serve nothing is shown to nobody.
 func TestSigningIn(t *testing.T) {
 	t.Parallel()

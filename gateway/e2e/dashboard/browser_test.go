@@ -284,13 +284,9 @@ func (w *tab) seesNot(text string) {
 }
 
 // button clicks the button with a text or name.
-func (w *tab) button(name string) { w.t.Helper(); w.click(named("button", name)) }
-
-// link clicks the link with a text.
-func (w *tab) link(name string) { w.t.Helper(); w.click(named("a", name)) }
-
-func named(tag, name string) string {
-	return fmt.Sprintf(`//%[1]s[normalize-space()=%[2]q or @aria-label=%[2]q][not(ancestor::*[@aria-hidden])]`, tag, name)
+func (w *tab) button(name string) {
+	w.t.Helper()
+	w.click(fmt.Sprintf(`//button[normalize-space()=%[1]q or @aria-label=%[1]q]`, name))
 }
 
 func (w *tab) click(xpath string) {

@@ -94,19 +94,23 @@ export interface Shown extends Display {
 }
 
 /** Words that only the gateway knows, as it gave them. */
-const asked = new Map<string, { at: string; code: string; display: string }>()
+const asked = new Map<string, { at: string; row: string; code: string; display: string }>()
 const answers = signal(0)
 let asking = 0
 
+/** Which state of its rows a word was given for. */
+const rowOf = (s: Shown) => `${s.entity.updated_at} ${s.dispatch?.updated_at}`
+
 function ask(s: Shown) {
+  const row = rowOf(s)
   // Something that no row tells may have changed as well.
-  const at = `${s.entity.updated_at} ${s.dispatch?.updated_at} ${Math.floor(Date.now() / 10_000)}`
+  const at = `${row} ${Math.floor(Date.now() / 10_000)}`
   const known = asked.get(s.entity.url)
   if (known?.at === at || asking > 3) return
-  asked.set(s.entity.url, { at, code: known?.code ?? s.code, display: known?.display ?? s.display })
+  asked.set(s.entity.url, known?.row === row ? { ...known, at } : { at, row, code: s.code, display: s.display })
   asking++
   get<{ code: string; display: string }>(`${entityPath(s.entity.url)}/display`)
-    .then((d) => { asked.set(s.entity.url, { at, code: d.code, display: d.display }); answers.value++ }, () => asked.delete(s.entity.url))
+    .then((d) => { asked.set(s.entity.url, { at, row, code: d.code, display: d.display }); answers.value++ }, () => asked.delete(s.entity.url))
     .finally(() => asking--)
 }
 
@@ -121,7 +125,7 @@ export function show(e: EntityRow, at: number, visible = false): Shown {
   if (!s.ask) return s
   if (visible) ask(s)
   const known = asked.get(e.url)
-  return known ? { ...s, code: known.code, display: known.display } : s
+  return known?.row === rowOf(s) ? { ...s, code: known.code, display: known.display } : s
 }
 
 /** All entities as they are shown; computed at most once for each change. */

@@ -1,13 +1,13 @@
 // One entity: its stream as a conversation, and how its work is going.
 import { useEffect, useMemo, useState } from "preact/hooks"
 import { useSignalEffect } from "@preact/signals"
-import { call, entityPath, get, textOf } from "../api"
+import { call, entityPath, get, seg, textOf } from "../api"
 import { Badge, Dot, Empty, Icon, Lease, Raw, TargetChip, toneOf, useNarrow } from "../bits"
 import { attempt, jsonOrText, say, showDialog } from "../dialogs"
 import type { Target } from "../rows"
 import { dispatch, entities, now, show, shown } from "../store"
 import { Tail } from "../tail"
-import { person } from "../timeline"
+import { person, readable, type Message } from "../timeline"
 import { ago, clock, full, span, whenWords } from "../words"
 import { millis } from "../rows"
 import { Move, redeliver, redrive, Signal } from "./actions"
@@ -138,7 +138,8 @@ export function Entity({ url }: { url: string }) {
         {(!narrow || pane === "work") && (
           <aside class="work" aria-label="How its work is going">
             {history.error && <p class="error" role="alert">{history.error}</p>}
-            {d?.last_error && <div class="card bad"><h2>What went wrong last</h2><p class="errortext">{d.last_error}</p></div>}
+            {d?.last_error && <div class="card bad"><h2>What went wrong last</h2><p class="errortext">{d.last_error}</p>
+              {history.claims.some((c) => c.status === "failed") && <Failures url={url} turn={d.updated_at} />}</div>}
             <div class="card">
               <h2>Targets</h2>
               <Targets targets={row.dispatch_policy?.targets ?? []} active={activeTarget(row.dispatch_policy?.targets ?? [], d?.outstanding_wake_target, history.claims[0], claimed, history.wakes[0])} />
@@ -154,6 +155,22 @@ export function Entity({ url }: { url: string }) {
         )}
       </div>
     </section>
+  )
+}
+
+/** What failed runs have left on the entity's error stream, the newest first. */
+function Failures({ url, turn }: { url: string; turn: string }) {
+  const [state, set] = useState<{ rows: Message[]; error: string }>({ rows: [], error: "" })
+  useEffect(() => {
+    let here = true
+    get<Message[]>(`${url.split("/").map(seg).join("/")}/error`, { offset: "-1" }).then((rows) => here && set({ rows: rows.slice(-20).reverse(), error: "" }), (e) => here && set({ rows: [], error: textOf(e) }))
+    return () => { here = false }
+  }, [url, turn])
+  return (
+    <details class="raw"><summary>The log of failed runs</summary>
+      {state.error && <p class="errortext">{state.error}</p>}
+      {state.rows.map((m, i) => <pre key={i}>{readable(m.value?.message ?? m.value?.error ?? m.value ?? m)}</pre>)}
+    </details>
   )
 }
 
