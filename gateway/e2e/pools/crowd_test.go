@@ -150,3 +150,29 @@ func TestADrainedMemberFinishes(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// A member that dies with an entity in hand is followed by another, which reads what
+// was not acked; nothing that the dead one writes lands any more.
+func TestAMemberThatDiesIsFollowed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2, func(c *config.Config) { c.LeaseTTL = 500 * time.Millisecond })
+	r.pool("coding", object{"maxTotalClaims": 1}, "a", "b")
+	r.spawn("1", policy(toPool("coding", nil)))
+	w := r.waits("1", "worker-pool")
+	dead := r.claims("a", w.WakeID)
+	var got []string
+	b := r.run("b", 1, nil, func(ctx context.Context, c *runner.Claim) (err error) {
+		got, err = unread(ctx, c)
+		return err
+	})
+	if e := b.until(runner.Done); e.Epoch != 2 || len(got) != 1 || got[0] != "hello" {
+		t.Errorf("%+v %q", e, got)
+	}
+	if a := r.callback(dead, object{}); a.Status < 400 || a.Status >= 500 {
+		t.Errorf("%v %s", a, a.Raw)
+	}
+	late := r.Do(t.Context(), "POST", dead.StreamPath, `{"type":"text","key":"late","value":{},"headers":{"operation":"insert"}}`, map[string]string{"electric-claim-token": dead.WriteToken})
+	if late.Status < 400 || late.Status >= 500 {
+		t.Errorf("%v", late)
+	}
+}
