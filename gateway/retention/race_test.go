@@ -124,3 +124,60 @@ func TestForksAmongTrims(t *testing.T) {
 		t.Fatalf("%d forks", n)
 	}
 }
+
+// While wakes are minted, told and resolved, the compaction never takes the entry of one that is open.
+func TestCompactionAmongWakes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.runner()
+	const entities = 12
+	for i := range entities {
+		r.spawn(fmt.Sprintf("/chat/%d", i), "mac")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	stop := make(chan struct{})
+	var trims int
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			var trimmed, lost int
+			// An hour from now, so that everything is old at once.
+			err := r.pool.QueryRow(ctx, `select trimmed from rouse._retention_wake_streams(10, 1, 0, clock_timestamp() + interval '1 hour')`).Scan(&trimmed)
+			if err == nil {
+				err = r.pool.QueryRow(ctx, `select count(*) from rouse.wake_notifications n join rouse.streams s on s.path = ltrim(n.runner_wake_stream, '/')
+					where n.resolved_at is null and n.runner_wake_stream_offset <= rouse._offset(s.head)`).Scan(&lost)
+			}
+			if err != nil || lost != 0 {
+				t.Errorf("%d open wakes have lost their entry, %v", lost, err)
+				return
+			}
+			trims += trimmed
+		}
+	})
+	for round := range 8 {
+		for i := range entities {
+			r.work(fmt.Sprintf("/chat/%d", i))
+		}
+		for i := range entities {
+			if (i+round)%5 != 0 {
+				r.done(fmt.Sprintf("/chat/%d", i))
+			}
+		}
+		for i := range entities {
+			if (i+round)%5 == 0 {
+				r.done(fmt.Sprintf("/chat/%d", i))
+			}
+		}
+	}
+	close(stop)
+	wg.Wait()
+	if trims == 0 {
+		t.Fatal("nothing was trimmed meanwhile")
+	}
+}
