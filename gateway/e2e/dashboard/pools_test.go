@@ -1,6 +1,9 @@
 package dashboard
 
-import "testing"
+import (
+	"encoding/json"
+	"testing"
+)
 
 // pool makes a worker pool of registered runners.
 func (w *world) pool(id, name string, limits object, members ...string) {
@@ -104,4 +107,38 @@ func TestAnEntityIsMoved(t *testing.T) {
 	w.claim("bellows").done()
 	d.sees("Waiting for input", "Moved once", "the anvil is hot")
 	d.picture("moved")
+}
+
+// Words that hang on what is not synced come from the gateway: who waits for room, and who for a runner.
+func TestWhatAPoolsWorkWaitsFor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.entityType("task")
+	w.runner("anvil", "Anvil", true)
+	w.runner("chisel", "Chisel", false)
+	w.pool("small", "Small", object{"maxTotalClaims": 1}, "anvil")
+	w.pool("away", "Away", object{}, "chisel")
+	for id, pool := range map[string]string{"1": "small", "2": "small", "3": "away"} {
+		w.spawn("/task/"+id, object{"dispatch_policy": object{"targets": []any{toPool(pool)}}})
+		w.send("/task/"+id, "hammer")
+	}
+	h := w.claim("anvil")
+	// The wakes of those that nobody holds yet are asked for by name, and there is no room.
+	_, raw := w.try("GET", "/worker-pools/small/wake?offset=-1&runner=anvil", nil)
+	var entries []object
+	if err := json.Unmarshal(raw, &entries); err != nil || len(entries) < 2 {
+		t.Fatalf("%v %s", err, raw)
+	}
+	for _, e := range entries {
+		if status, raw := w.try("POST", "/_electric/runners/anvil/claim", e); status == 200 {
+			t.Fatalf("a full pool granted %s", raw)
+		}
+	}
+	d := open(t, w.gw.URL, "", desk, kyle)
+	d.sees("Running on Anvil", "Waiting for a runner of Away...", "Waiting for capacity of Small...")
+	d.picture("waiting")
+	h.done()
+	w.claim("anvil").done()
+	d.seesNot("Waiting for capacity of Small...")
+	d.seesNot("Running on Anvil")
 }
