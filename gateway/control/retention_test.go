@@ -128,4 +128,11 @@ func TestRetentionOfEntities(t *testing.T) {
 	if n := r.count(`select count(*) from rouse.stream_retention`); n != 0 {
 		t.Fatalf("%d rows without limits", n)
 	}
+	// Whoever registers the name next does not inherit them.
+	r.must(200, kyle, "PUT", typ, `{"max_messages":1}`)
+	r.must(204, kyle, "DELETE", "/_electric/entity-types/chat", "")
+	r.must(201, mallory, "POST", "/_electric/entity-types", `{"name":"chat","description":""}`)
+	if a := r.must(200, mallory, "GET", typ, ""); a.get("max_messages") != nil {
+		t.Fatalf("%s", a.body)
+	}
 }

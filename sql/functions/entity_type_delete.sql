@@ -1,5 +1,5 @@
--- entity_type_delete: removes a registration and its grants; its entities stay
--- as they are.
+-- entity_type_delete: removes a registration, its grants and its limits; its
+-- entities stay as they are.
 -- Outcomes: deleted, not_found, forbidden.
 create or replace function rouse.entity_type_delete(
     p_service_id integer, p_name text, p_principal text, p_system boolean
@@ -21,6 +21,7 @@ begin
         return;
     end if;
     delete from entity_type_grants g where g.entity_type = p_name and g.service_id = p_service_id;
+    delete from type_retention t where t.entity_type = p_name and t.service_id = p_service_id;
     delete from entity_types t where t.service_id = p_service_id and t.name = p_name;
     perform audit_add(p_service_id, p_principal, 'entity_type.delete', '/entity-types/' || p_name,
         jsonb_build_object('revision', v_row.revision));
