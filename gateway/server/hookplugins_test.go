@@ -40,6 +40,15 @@ func TestHooksOfTheSettingsArePlugins(t *testing.T) {
 	if len(set.AuthHooks) > 0 {
 		t.Errorf("there is more: %v", set.AuthHooks)
 	}
+	// The file may not lack one that the section names, now or later.
+	s.Config.PluginsFile = "/plugins.yaml"
+	if err := s.amend(&pluginhost.Set{Transports: map[string]pluginhost.Spec{}}); err == nil || !strings.Contains(err.Error(), "names corp") {
+		t.Errorf("a plugin is not there: %v", err)
+	}
+	if err := s.amend(&pluginhost.Set{Transports: map[string]pluginhost.Spec{}, AuthHooks: map[string]pluginhost.Spec{"corp": {Path: "/corp"}}}); err != nil {
+		t.Error(err)
+	}
+	s.Config.PluginsFile = ""
 	taken := pluginhost.Set{Transports: map[string]pluginhost.Spec{}, AuthHooks: map[string]pluginhost.Spec{"auth-opa": {Builtin: "opa"}}}
 	if err := s.amend(&taken); err == nil || !strings.Contains(err.Error(), "auth-opa") {
 		t.Errorf("a plugin has the name of a hook: %v", err)
