@@ -119,7 +119,13 @@ begin
                    v.status = 'released' or not v.pending or c.entity_url is null or m.moved as progress,
                    -- A receiver that ends its claims and leaves everything as it was is told later each time (_fruitless_wait).
                    v.pending and v.status <> 'expired' and c.runner_id is null and c.pool_id is null and not m.moved as fruitless,
-                   q.tight or w.tight as tight
+                   -- Whether a limit may have been in somebody's way.
+                   case when c.runner_id is not null then coalesce(
+                        (select true from runners q where q.id = c.runner_id and q.service_id = c.service_id and q.capacity is not null),
+                        case when c.pool_id is not null then (
+                             select true from worker_pools w
+                              where w.id = c.pool_id and w.service_id = c.service_id
+                                and (w.max_total_claims is not null or w.max_concurrent_claims_per_runner is not null)) end) end as tight
               from unnest(p_verdicts) v join consumers c on c.id = any (array[v.id])
              cross join lateral (
                    select case when not v.pending or v.status = 'released' and (c.runner_id is not null or c.pool_id is not null) then true
@@ -129,11 +135,6 @@ begin
                                else coalesce((select max(_offset(cs.acked)) from consumer_streams cs where cs.consumer_id = c.id)
                                              > (select n.notification_public #>> '{streams,0,ackedOffset}' from wake_notifications n where n.wake_id = c.wake_id), false)
                                end as moved) m
-              left join lateral (select true as tight from runners q
-                                  where q.id = any (array[c.runner_id]) and q.service_id = c.service_id and q.capacity is not null limit 1) q on true
-              left join lateral (select true as tight from worker_pools w
-                                  where w.id = any (array[c.pool_id]) and w.service_id = c.service_id
-                                    and (w.max_total_claims is not null or w.max_concurrent_claims_per_runner is not null) limit 1) w on true
              where v.effect = 'end'
         ), idle as (
             update consumers c
