@@ -111,6 +111,10 @@ type CreateRequest struct {
 	ForkSub     *int64
 	// Kind is app unless it says otherwise.
 	Kind string
+	// Limits are given to a stream that is made, in the same transaction, and to
+	// none that is there already; Principal is who gives them.
+	Limits    *Limits
+	Principal string
 }
 
 // StreamCreate makes a stream or a fork.
@@ -123,9 +127,17 @@ func (s *Store) StreamCreate(ctx context.Context, q CreateRequest) (StreamMeta, 
 	if q.ContentType == "" {
 		contentType = nil
 	}
-	err := s.row(ctx, func(r pgx.Row) error { return r.Scan(&m.Outcome, &id, &tail, &closed, &typ) },
-		`select outcome, stream_id, tail, closed, content_type from rouse.stream_create($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,coalesce($13::text, 'app'))`,
-		q.Service, q.Path, contentType, q.TTLSeconds, q.ExpiresAt, q.Closed, q.Payload, q.Count, q.Stamps, q.ForkPath, q.ForkOffset, q.ForkSub, textArg(q.Kind))
+	args := []any{q.Service, q.Path, contentType, q.TTLSeconds, q.ExpiresAt, q.Closed, q.Payload, q.Count, q.Stamps, q.ForkPath, q.ForkOffset, q.ForkSub, textArg(q.Kind)}
+	into := []any{&m.Outcome, &id, &tail, &closed, &typ}
+	columns := "outcome, stream_id, tail, closed, content_type"
+	if q.Limits != nil {
+		age, bytes, messages := q.Limits.args()
+		args = append(args, age, bytes, messages, q.Principal)
+		into = append(into, new(*string))
+		columns += ", case when outcome = 'created' then rouse.retention_put($1, $2::text, $14, $15, $16, true, $17::text) end"
+	}
+	err := s.row(ctx, func(r pgx.Row) error { return r.Scan(into...) },
+		`select `+columns+` from rouse.stream_create($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,coalesce($13::text, 'app'))`, args...)
 	m.ID, m.Tail, m.Closed, m.ContentType = deref(id), deref(tail), deref(closed), deref(typ)
 	m.TTLSeconds, m.ExpiresAt = q.TTLSeconds, q.ExpiresAt
 	return m, err

@@ -15,7 +15,7 @@ type Database interface {
 	StreamRead(ctx context.Context, q store.ReadRequest) (store.StreamPage, error)
 	StreamDelete(ctx context.Context, service int32, path string, internal bool) (store.Outcome, int64, error)
 	StreamTouch(ctx context.Context, id int64) error
-	RetentionPut(ctx context.Context, service int32, path string, l store.Limits, onlyNew bool, principal string) (string, error)
+	RetentionGet(ctx context.Context, service int32, path string) (store.Retention, error)
 	StreamWritable(ctx context.Context, service int32, path string, claim store.WriteClaim) (store.AppendResult, error)
 }
 

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -61,22 +62,18 @@ func retention(r *http.Request) (*store.Limits, error) {
 	return &l, nil
 }
 
-// limit gives a stream that was made, or is there already, the limits it was asked
-// for with. One that has others is another configuration.
-func (h *Handler) limit(ctx context.Context, q *request, l store.Limits) error {
-	who, err := h.caller(q)
-	if err != nil && h.RequireAuth {
+// sameLimits checks the limits of a stream that is there already against those it
+// was asked for with. Others are another configuration: who may make streams may
+// not limit those of others.
+func (h *Handler) sameLimits(ctx context.Context, q *request, l store.Limits) error {
+	has, err := h.Store.RetentionGet(ctx, q.service, q.path.Name)
+	switch {
+	case errors.Is(err, store.ErrNoRow):
+		return problem.New(problem.StreamNotFound, "The stream was deleted meanwhile.")
+	case err != nil:
 		return err
-	}
-	outcome, err := h.Store.RetentionPut(ctx, q.service, q.path.Name, l, true, who.Principal)
-	if err != nil {
-		return err
-	}
-	switch outcome {
-	case "set", "same":
-		return nil
-	case "conflict":
+	case has.Source != "stream" || has.Limits != l:
 		return problem.New(problem.StreamExists, "A stream with other limits exists at this path. The retention API changes them.")
 	}
-	return problem.New(problem.StreamNotFound, "The stream was deleted meanwhile.")
+	return nil
 }

@@ -139,6 +139,12 @@ func TestLimitsComeWithTheStream(t *testing.T) {
 	do(t, "PUT", rig.URL+"/a", "", ct, text, "Stream-Retention", "count=5;bytes=1000;age=604800").want(t, 200, "")
 	do(t, "PUT", rig.URL+"/a", "", ct, text, "Stream-Retention", "count=6").want(t, 409, problem.StreamExists)
 	do(t, "PUT", rig.URL+"/a", "", ct, text).want(t, 200, "")
+	// Who may make streams may not limit what is there already, which would take messages from it.
+	do(t, "PUT", rig.URL+"/old", "", ct, text).want(t, 201, "")
+	do(t, "PUT", rig.URL+"/old", "", ct, text, "Stream-Retention", "count=1").want(t, 409, problem.StreamExists)
+	if got, err := rig.Store.RetentionGet(t.Context(), 1, "old"); err != nil || got.Source != "none" {
+		t.Fatalf("%+v %v", got, err)
+	}
 	for _, bad := range []string{"", "age", "age=", "age=-1", "age=0", "age=1w", "age=99999999999d", "bytes=1e3", "count=5;count=5", "count=+5", "size=5", "age=5;", "bytes=99999999999999999999"} {
 		do(t, "PUT", rig.URL+"/b", "", ct, text, "Stream-Retention", bad).want(t, 400, problem.InvalidRequest)
 	}

@@ -41,9 +41,15 @@ func (h *Handler) create(q *request) error {
 	if err = fork(q.http, &c); err != nil {
 		return err
 	}
-	limits, err := retention(q.http)
-	if err != nil {
+	if c.Limits, err = retention(q.http); err != nil {
 		return err
+	}
+	if c.Limits != nil {
+		who, err := h.caller(q)
+		if err != nil && h.RequireAuth {
+			return err
+		}
+		c.Principal = who.Principal
 	}
 	body, release, err := h.bodies.Read(q.w, q.http)
 	defer release()
@@ -105,8 +111,8 @@ func (h *Handler) create(q *request) error {
 	default:
 		return unexpected(m.Outcome)
 	}
-	if limits != nil {
-		if err := h.limit(ctx, q, *limits); err != nil {
+	if c.Limits != nil && m.Outcome == store.Exists {
+		if err := h.sameLimits(ctx, q, *c.Limits); err != nil {
 			return err
 		}
 	}
