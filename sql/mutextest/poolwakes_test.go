@@ -276,6 +276,8 @@ func TestPoolWakeIsToldAgain(t *testing.T) {
 	r.member("coding", "a", kyle, "disabled", false)
 	r.after(wakeTTL)
 	equal(t, "drained", r.reap(), reaped{})
+	r.after(2 * time.Hour)
+	equal(t, "drained and back", r.beat("a", time.Hour), 0)
 	equal(t, "same wake", r.state(e).Epoch, 1)
 	r.member("coding", "a", kyle, "active", false)
 	equal(t, "taken back", r.poolEntries("coding"), 4)
