@@ -15,7 +15,8 @@ CREATE TYPE rouse.claim_answer AS (
 	entity_status text,
 	stream_path text,
 	next_wake boolean,
-	notification jsonb
+	notification jsonb,
+	release_by timestamp with time zone
 );
 
 CREATE TYPE rouse.claim_op AS (
@@ -51,7 +52,8 @@ CREATE TYPE rouse.claim_verdict AS (
 	status text,
 	error text,
 	next_wake boolean,
-	entity_status text
+	entity_status text,
+	runner text
 );
 
 CREATE DOMAIN rouse.consumer_state AS text
@@ -102,6 +104,16 @@ CREATE TABLE rouse.consumers (
     due_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     turn bigint,
+    pool_id text COLLATE pg_catalog."C",
+    target_index smallint DEFAULT 0 NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    routed boolean DEFAULT false NOT NULL,
+    look_at timestamp with time zone,
+    parked_at timestamp with time zone,
+    parked_reason text,
+    release_by timestamp with time zone,
+    fruitless integer DEFAULT 0 NOT NULL,
+    CONSTRAINT consumers_parked_check CHECK (((parked_at IS NULL) OR ((parked_reason IS NOT NULL) AND paused))),
     CONSTRAINT consumers_state_check CHECK ((((wake_id IS NOT NULL) = ((state)::text = ANY (ARRAY['waking'::text, 'claimed'::text]))) AND ((lease_expires_at IS NOT NULL) = ((state)::text = 'claimed'::text)) AND ((due_at IS NOT NULL) OR ((state)::text <> ALL (ARRAY['waking'::text, 'claimed'::text])))))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05');
@@ -117,6 +129,22 @@ COMMENT ON COLUMN rouse.consumers.told_at IS 'When the current wake was last tol
 COMMENT ON COLUMN rouse.consumers.due_at IS 'When claim_reap looks again, at the latest: never after a lease''s end or an unclaimed wake''s redelivery, often before. Moved by claim_reap only, so that the hot path changes no indexed column.';
 
 COMMENT ON COLUMN rouse.consumers.turn IS 'Of a subscription: the stream the last wake was for. The next begins behind it, so that a busy stream starves no other.';
+
+COMMENT ON COLUMN rouse.consumers.pool_id IS 'The worker pool the current wake or claim is for.';
+
+COMMENT ON COLUMN rouse.consumers.target_index IS 'Which target of the policy the current wake is for, and where the next one begins to look; 0 again after progress.';
+
+COMMENT ON COLUMN rouse.consumers.attempts IS 'Wakes minted since progress: since an ack moved the cursor or a run ended well.';
+
+COMMENT ON COLUMN rouse.consumers.routed IS 'The current wake''s policy has more to it than one target: claim_reap judges when it moves on or is given up.';
+
+COMMENT ON COLUMN rouse.consumers.look_at IS 'The runner or pool was full when the current wake was asked for: when claim_reap looks next whether there is room, and tells the wake again.';
+
+COMMENT ON COLUMN rouse.consumers.parked_at IS 'Given up since; a person redrives it. Paused as long.';
+
+COMMENT ON COLUMN rouse.consumers.release_by IS 'The holder was asked to hand over: no lease goes beyond this.';
+
+COMMENT ON COLUMN rouse.consumers.fruitless IS 'How many claims for a push transport have ended, one after the other, with everything left as it was.';
 
 CREATE FUNCTION rouse._claim_fence(p_consumer rouse.consumers, p_epoch bigint, p_wake uuid, p_now timestamp with time zone) RETURNS text
     LANGUAGE … IMMUTABLE
@@ -144,6 +172,13 @@ CREATE FUNCTION rouse._claim_reap(p_limit integer, p_now timestamp with time zon
 
 COMMENT ON FUNCTION rouse._claim_reap(p_limit integer, p_now timestamp with time zone) IS 'Ends lapsed claims and redelivers unclaimed wakes at a chosen time.';
 
+CREATE FUNCTION rouse._claim_room(p_service_id integer, p_runner text, p_pool text, p_granted text[], p_wait boolean, p_now timestamp with time zone) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._claim_room(p_service_id integer, p_runner text, p_pool text, p_granted text[], p_wait boolean, p_now timestamp with time zone) IS 'Whether a runner, and a pool, have room for one more claim.';
+
 CREATE FUNCTION rouse._claim_seek(p_op rouse.claim_op, p_wait boolean, p_now timestamp with time zone) RETURNS rouse.claim_op
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -151,12 +186,26 @@ CREATE FUNCTION rouse._claim_seek(p_op rouse.claim_op, p_wait boolean, p_now tim
 
 COMMENT ON FUNCTION rouse._claim_seek(p_op rouse.claim_op, p_wait boolean, p_now timestamp with time zone) IS 'Names and locks what waits for a runner.';
 
+CREATE FUNCTION rouse._claim_seek_pools(p_op rouse.claim_op, p_pools text[], p_wait boolean, p_now timestamp with time zone) RETURNS rouse.claim_op
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._claim_seek_pools(p_op rouse.claim_op, p_pools text[], p_wait boolean, p_now timestamp with time zone) IS 'Names and locks what waits for a runner or for its pools.';
+
 CREATE FUNCTION rouse._claim_write(p_verdicts rouse.claim_verdict[], p_now timestamp with time zone) RETURNS uuid[]
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._claim_write(p_verdicts rouse.claim_verdict[], p_now timestamp with time zone) IS 'Carries out verdicts on locked consumers at a chosen time.';
+
+CREATE FUNCTION rouse._consumer_park(p_consumer rouse.consumers, p_reason text, p_now timestamp with time zone) RETURNS void
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._consumer_park(p_consumer rouse.consumers, p_reason text, p_now timestamp with time zone) IS 'Gives up waking a consumer until somebody redrives it.';
 
 CREATE FUNCTION rouse._consumer_pause(p_consumer_id bigint, p_paused boolean, p_now timestamp with time zone) RETURNS void
     LANGUAGE …
@@ -189,6 +238,13 @@ CREATE FUNCTION rouse._consumer_stop(p_consumer_id bigint, p_now timestamp with 
 
 COMMENT ON FUNCTION rouse._consumer_stop(p_consumer_id bigint, p_now timestamp with time zone) IS 'Ends whatever is held or outstanding and refuses later claims.';
 
+CREATE FUNCTION rouse._consumer_unpark(p_consumer rouse.consumers, p_reason text, p_now timestamp with time zone) RETURNS uuid
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._consumer_unpark(p_consumer rouse.consumers, p_reason text, p_now timestamp with time zone) IS 'Lets a parked consumer be woken again.';
+
 CREATE FUNCTION rouse._cron_ensure(p_service_id integer, p_path text, p_expression text, p_timezone text) RETURNS void
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -216,6 +272,20 @@ CREATE FUNCTION rouse._delivery_take(p_limit integer, p_now timestamp with time 
     AS …;
 
 COMMENT ON FUNCTION rouse._delivery_take(p_limit integer, p_now timestamp with time zone) IS 'Lends due wakes to a delivery worker at a chosen time.';
+
+CREATE FUNCTION rouse._dispatch_act(p_consumer rouse.consumers, p_now timestamp with time zone, OUT acted text, OUT wake uuid) RETURNS record
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._dispatch_act(p_consumer rouse.consumers, p_now timestamp with time zone, OUT acted text, OUT wake uuid) IS 'Lets a waiting wake stay, move on or be given up, at a chosen time.';
+
+CREATE FUNCTION rouse._dispatch_judge(p_consumer rouse.consumers, p_now timestamp with time zone, OUT verdict text, OUT target integer, OUT reason text, OUT due_at timestamp with time zone, OUT state text) RETURNS record
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._dispatch_judge(p_consumer rouse.consumers, p_now timestamp with time zone, OUT verdict text, OUT target integer, OUT reason text, OUT due_at timestamp with time zone, OUT state text) IS 'Whether a waiting wake stays, moves on or is given up, at a chosen time.';
 
 CREATE FUNCTION rouse._dispatch_links(p_streams bigint[], OUT outcomes jsonb, OUT idle bigint[], OUT pushed uuid[]) RETURNS record
     LANGUAGE …
@@ -270,6 +340,20 @@ CREATE FUNCTION rouse._entity_may(p_service_id integer, p_url text, p_principal 
 
 COMMENT ON FUNCTION rouse._entity_may(p_service_id integer, p_url text, p_principal text, p_permission text, p_now timestamp with time zone) IS 'Whether a grant gives a principal a permission on an entity.';
 
+CREATE FUNCTION rouse._entity_move(p_service_id integer, p_url text, p_principal text, p_trusted boolean, p_policy jsonb, p_deadline_ms bigint, p_reason text, p_now timestamp with time zone) RETURNS TABLE(outcome text, txid bigint, release_by timestamp with time zone)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._entity_move(p_service_id integer, p_url text, p_principal text, p_trusted boolean, p_policy jsonb, p_deadline_ms bigint, p_reason text, p_now timestamp with time zone) IS 'entity_move at a chosen time; null reads the clock behind the locks.';
+
+CREATE FUNCTION rouse._entity_redrive(p_service_id integer, p_url text, p_principal text, p_trusted boolean, p_now timestamp with time zone) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._entity_redrive(p_service_id integer, p_url text, p_principal text, p_trusted boolean, p_now timestamp with time zone) IS 'entity_redrive at a chosen time; null reads the clock behind the lock.';
+
 CREATE FUNCTION rouse._entity_root(p_service_id integer, p_url text, p_shared boolean) RETURNS text
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -322,6 +406,12 @@ CREATE FUNCTION rouse._entity_type_may(p_service_id integer, p_name text, p_prin
     AS …;
 
 COMMENT ON FUNCTION rouse._entity_type_may(p_service_id integer, p_name text, p_principal text, p_permission text, p_now timestamp with time zone) IS 'Whether a grant gives a principal a permission on an entity type.';
+
+CREATE FUNCTION rouse._fruitless_wait(p_fruitless integer) RETURNS interval
+    LANGUAGE … IMMUTABLE
+    AS …;
+
+COMMENT ON FUNCTION rouse._fruitless_wait(p_fruitless integer) IS 'The wait before a receiver that makes no progress is told again.';
 
 CREATE FUNCTION rouse._glob_find(p_service integer, p_path text) RETURNS TABLE(consumer_id bigint, owner text, system boolean)
     LANGUAGE … STABLE
@@ -435,6 +525,13 @@ CREATE FUNCTION rouse._observe_source(p_service_id integer, p_url text) RETURNS 
 
 COMMENT ON FUNCTION rouse._observe_source(p_service_id integer, p_url text) IS 'The path of the stream that a source''s url means.';
 
+CREATE FUNCTION rouse._observer_gone(p_streams bigint[]) RETURNS void
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._observer_gone(p_streams bigint[]) IS 'Takes the bit for observers off streams that have none any more.';
+
 CREATE FUNCTION rouse._observer_moved(p_id bigint, p_stream_id bigint, p_acked bigint) RETURNS void
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -455,6 +552,20 @@ CREATE FUNCTION rouse._offset(p_position bigint) RETURNS text
 
 COMMENT ON FUNCTION rouse._offset(p_position bigint) IS 'The wire form of a position.';
 
+CREATE FUNCTION rouse._pool_tell(p_service_id integer, p_pool_id text, p_limit integer, p_now timestamp with time zone) RETURNS integer
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._pool_tell(p_service_id integer, p_pool_id text, p_limit integer, p_now timestamp with time zone) IS 'Tells a pool again of the wakes that wait for it.';
+
+CREATE FUNCTION rouse._pool_waiting(p_service_id integer, p_pool_id text, p_limit integer, p_now timestamp with time zone) RETURNS uuid[]
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._pool_waiting(p_service_id integer, p_pool_id text, p_limit integer, p_now timestamp with time zone) IS 'The wakes that wait for a pool and that it has room for.';
+
 CREATE FUNCTION rouse._principal_kind(p_principal text) RETURNS text
     LANGUAGE … IMMUTABLE
     SET search_path TO 'rouse', 'pg_temp'
@@ -468,6 +579,164 @@ CREATE FUNCTION rouse._principal_trusted(p_principal text) RETURNS boolean
     AS …;
 
 COMMENT ON FUNCTION rouse._principal_trusted(p_principal text) IS 'Whether a principal passes every check.';
+
+CREATE FUNCTION rouse._retention_adopt(p_limit integer, p_now timestamp with time zone) RETURNS TABLE(seen integer, adopted integer, more boolean)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._retention_adopt(p_limit integer, p_now timestamp with time zone) IS 'retention_adopt at a chosen time.';
+
+CREATE FUNCTION rouse._retention_audit(p_limit integer, p_age_ms bigint, p_now timestamp with time zone) RETURNS TABLE(deleted integer, more boolean)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._retention_audit(p_limit integer, p_age_ms bigint, p_now timestamp with time zone) IS 'retention_audit at a chosen time.';
+
+CREATE FUNCTION rouse._retention_claims(p_limit integer, p_age_ms bigint, p_period_ms bigint, p_now timestamp with time zone) RETURNS TABLE(seen integer, deleted integer, more boolean)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._retention_claims(p_limit integer, p_age_ms bigint, p_period_ms bigint, p_now timestamp with time zone) IS 'retention_claims at a chosen time.';
+
+CREATE FUNCTION rouse._retention_count(p_stream_id bigint, p_count bigint) RETURNS bigint
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._retention_count(p_stream_id bigint, p_count bigint) IS 'Up to where a stream is to be trimmed to hold at most so many messages.';
+
+CREATE FUNCTION rouse._retention_mark(p_stream_id bigint, p_age_ms bigint, p_now timestamp with time zone) RETURNS bigint
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._retention_mark(p_stream_id bigint, p_age_ms bigint, p_now timestamp with time zone) IS 'Notes a stream''s tail now and then, and returns the newest that is of an age.';
+
+CREATE FUNCTION rouse._retention_producers(p_limit integer, p_age_ms bigint, p_period_ms bigint, p_now timestamp with time zone) RETURNS TABLE(seen integer, deleted integer, more boolean)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._retention_producers(p_limit integer, p_age_ms bigint, p_period_ms bigint, p_now timestamp with time zone) IS 'retention_producers at a chosen time.';
+
+CREATE FUNCTION rouse._retention_readers(p_walk text, p_after text, p_limit integer) RETURNS TABLE(id text, service_id integer, path text, key text)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._retention_readers(p_walk text, p_after text, p_limit integer) IS 'The runners or pools whose wake streams a walk looks at next.';
+
+CREATE FUNCTION rouse._retention_streams(p_limit integer, p_period_ms bigint, p_now timestamp with time zone) RETURNS TABLE(seen integer, trimmed integer, more boolean)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._retention_streams(p_limit integer, p_period_ms bigint, p_now timestamp with time zone) IS 'retention_streams at a chosen time.';
+
+CREATE FUNCTION rouse._retention_sweep(p_limit integer, p_now timestamp with time zone) RETURNS TABLE(deleted integer, more boolean)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._retention_sweep(p_limit integer, p_now timestamp with time zone) IS 'retention_sweep at a chosen time.';
+
+CREATE FUNCTION rouse._retention_uncount(p_stream_id bigint, p_from bigint, p_to bigint) RETURNS void
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._retention_uncount(p_stream_id bigint, p_from bigint, p_to bigint) IS 'Takes what a trim takes off the count of a stream with a limit by count.';
+
+CREATE FUNCTION rouse._retention_wake_streams(p_limit integer, p_window_ms bigint, p_period_ms bigint, p_now timestamp with time zone) RETURNS TABLE(seen integer, trimmed integer, more boolean)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._retention_wake_streams(p_limit integer, p_window_ms bigint, p_period_ms bigint, p_now timestamp with time zone) IS 'retention_wake_streams at a chosen time.';
+
+CREATE FUNCTION rouse._retention_wakes(p_limit integer, p_age_ms bigint, p_period_ms bigint, p_now timestamp with time zone) RETURNS TABLE(seen integer, deleted integer, more boolean)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._retention_wakes(p_limit integer, p_age_ms bigint, p_period_ms bigint, p_now timestamp with time zone) IS 'retention_wakes at a chosen time.';
+
+CREATE FUNCTION rouse._retention_walk(p_name text, p_period_ms bigint, p_now timestamp with time zone) RETURNS SETOF text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._retention_walk(p_name text, p_period_ms bigint, p_now timestamp with time zone) IS 'Takes up a walk over a table for one step.';
+
+CREATE FUNCTION rouse._retention_walked(p_name text, p_cursor text, p_now timestamp with time zone) RETURNS void
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._retention_walked(p_name text, p_cursor text, p_now timestamp with time zone) IS 'Puts a walk down after one step.';
+
+CREATE FUNCTION rouse._room_tell(p_freed jsonb, p_now timestamp with time zone) RETURNS uuid[]
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._room_tell(p_freed jsonb, p_now timestamp with time zone) IS 'The waiting wakes that ended claims have made room for.';
+
+CREATE FUNCTION rouse._route_due(p_service_id integer, p_entity_url text, p_policy jsonb, p_index integer, p_attempts integer, p_now timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._route_due(p_service_id integer, p_entity_url text, p_policy jsonb, p_index integer, p_attempts integer, p_now timestamp with time zone) IS 'When a wake of several targets is looked at first.';
 
 CREATE FUNCTION rouse._runner_heartbeat(p_service_id integer, p_runner_id text, p_principal text, p_trusted boolean, p_lease_ms bigint, p_wake_stream_offset text, p_diagnostics jsonb, p_now timestamp with time zone) RETURNS TABLE(outcome text, last_seen_at timestamp with time zone, liveness_lease_expires_at timestamp with time zone, lease_ms bigint, wake_stream_offset text, diagnostics jsonb, redelivered integer)
     LANGUAGE …
@@ -609,6 +878,17 @@ CREATE FUNCTION rouse._stream_touch(p_stream_id bigint, p_now timestamp with tim
 
 COMMENT ON FUNCTION rouse._stream_touch(p_stream_id bigint, p_now timestamp with time zone) IS 'stream_touch with a chosen time, for tests.';
 
+CREATE FUNCTION rouse._stream_trim(p_stream_id bigint, p_to bigint, p_force boolean, p_wait boolean, p_now timestamp with time zone) RETURNS TABLE(outcome text, head bigint, tail bigint, limited_by text)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._stream_trim(p_stream_id bigint, p_to bigint, p_force boolean, p_wait boolean, p_now timestamp with time zone) IS 'Moves a stream''s head, not beyond what somebody has still to read.';
+
 CREATE FUNCTION rouse._stream_watched(p_streams bigint[]) RETURNS void
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -710,6 +990,48 @@ CREATE FUNCTION rouse._subscription_writes(p_consumer bigint, p_stream bigint) R
 
 COMMENT ON FUNCTION rouse._subscription_writes(p_consumer bigint, p_stream bigint) IS 'Whether a subscription''s holder may append to an entity''s stream.';
 
+CREATE FUNCTION rouse._target_choose(p_service_id integer, p_policy jsonb, p_from integer, p_now timestamp with time zone) RETURNS integer
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._target_choose(p_service_id integer, p_policy jsonb, p_from integer, p_now timestamp with time zone) IS 'Which target of a policy gets a wake.';
+
+CREATE FUNCTION rouse._target_left(p_service_id integer, p_runner_id text, p_pools text[], p_at timestamp with time zone) RETURNS void
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._target_left(p_service_id integer, p_runner_id text, p_pools text[], p_at timestamp with time zone) IS 'Has wakes looked at whose target is gone earlier than was known.';
+
+CREATE FUNCTION rouse._target_next(p_service_id integer, p_policy jsonb, p_from integer, p_now timestamp with time zone) RETURNS integer
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._target_next(p_service_id integer, p_policy jsonb, p_from integer, p_now timestamp with time zone) IS 'The first target of a policy that would take a wake.';
+
+CREATE FUNCTION rouse._target_state(p_service_id integer, p_target jsonb, p_now timestamp with time zone, OUT state text, OUT alive_until timestamp with time zone) RETURNS record
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._target_state(p_service_id integer, p_target jsonb, p_now timestamp with time zone, OUT state text, OUT alive_until timestamp with time zone) IS 'Whether a target would take a wake at a chosen time.';
+
+CREATE FUNCTION rouse._target_when(p_policy jsonb, p_index integer) RETURNS jsonb
+    LANGUAGE … IMMUTABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._target_when(p_policy jsonb, p_index integer) IS 'What moves a wake on from one target of a policy.';
+
+CREATE FUNCTION rouse._targets_refusal(p_service_id integer, p_policy jsonb, p_principal text, p_system boolean) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._targets_refusal(p_service_id integer, p_policy jsonb, p_principal text, p_system boolean) IS 'Why a principal may not use a dispatch policy.';
+
 CREATE FUNCTION rouse._txid() RETURNS bigint
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -731,6 +1053,13 @@ CREATE FUNCTION rouse._wake_mint_subscriptions(p_consumers bigint[], p_reasons t
 
 COMMENT ON FUNCTION rouse._wake_mint_subscriptions(p_consumers bigint[], p_reasons text[], p_now timestamp with time zone) IS 'Makes the next wake of idle subscriptions under their row locks.';
 
+CREATE FUNCTION rouse._wake_move(p_consumer rouse.consumers, p_target integer, p_reason text, p_now timestamp with time zone) RETURNS uuid
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._wake_move(p_consumer rouse.consumers, p_target integer, p_reason text, p_now timestamp with time zone) IS 'Replaces an outstanding wake by one for another target.';
+
 CREATE FUNCTION rouse._wake_publish(p_wakes uuid[], p_now timestamp with time zone) RETURNS void
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -745,12 +1074,47 @@ CREATE FUNCTION rouse._wake_redeliver(p_service_id integer, p_wake_id uuid, p_pr
 
 COMMENT ON FUNCTION rouse._wake_redeliver(p_service_id integer, p_wake_id uuid, p_principal text, p_now timestamp with time zone) IS 'wake_redeliver at a chosen time; null reads the clock behind the lock.';
 
+CREATE FUNCTION rouse._wake_stream_floor(p_service_id integer, p_path text) RETURNS bigint
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._wake_stream_floor(p_service_id integer, p_path text) IS 'Up to where a wake stream holds nothing of an open wake.';
+
 CREATE FUNCTION rouse._wake_supersede(p_consumer rouse.consumers, p_now timestamp with time zone) RETURNS rouse.consumers
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
 COMMENT ON FUNCTION rouse._wake_supersede(p_consumer rouse.consumers, p_now timestamp with time zone) IS 'Takes back an outstanding wake.';
+
+CREATE FUNCTION rouse._wake_unminted(p_consumers bigint[], p_now timestamp with time zone) RETURNS void
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._wake_unminted(p_consumers bigint[], p_now timestamp with time zone) IS 'Parks entities whose attempts are used up or whose pools are gone.';
+
+CREATE FUNCTION rouse._wakes_waiting(p_service_id integer, p_runner_id text, p_pools text[], p_limit integer) RETURNS uuid[]
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._wakes_waiting(p_service_id integer, p_runner_id text, p_pools text[], p_limit integer) IS 'The oldest unclaimed wakes that wait for a runner or for pools, their consumers locked.';
+
+CREATE FUNCTION rouse.attachment_begin(p_service_id integer, p_url text, p_id text, p_content_type text, p_length bigint) RETURNS TABLE(outcome text, stream_id bigint)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.attachment_begin(p_service_id integer, p_url text, p_id text, p_content_type text, p_length bigint) IS 'Makes the stream of a large file.';
 
 CREATE FUNCTION rouse.attachment_delete(p_service_id integer, p_url text, p_principal text, p_by text, p_id text, p_event text) RETURNS text
     LANGUAGE …
@@ -763,6 +1127,17 @@ CREATE FUNCTION rouse.attachment_delete(p_service_id integer, p_url text, p_prin
 
 COMMENT ON FUNCTION rouse.attachment_delete(p_service_id integer, p_url text, p_principal text, p_by text, p_id text, p_event text) IS 'Removes an attachment.';
 
+CREATE FUNCTION rouse.attachment_end(p_service_id integer, p_url text, p_principal text, p_by text, p_id text, p_stream_id bigint, p_length bigint, p_manifest jsonb, p_event text) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.attachment_end(p_service_id integer, p_url text, p_principal text, p_by text, p_id text, p_stream_id bigint, p_length bigint, p_manifest jsonb, p_event text) IS 'Gives a stored file its place at its entity.';
+
 CREATE FUNCTION rouse.attachment_get(p_service_id integer, p_url text, p_principal text, p_id text) RETURNS TABLE(outcome text, stream_id bigint, bytes bigint, manifest jsonb)
     LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
@@ -772,6 +1147,13 @@ CREATE FUNCTION rouse.attachment_get(p_service_id integer, p_url text, p_princip
     AS …;
 
 COMMENT ON FUNCTION rouse.attachment_get(p_service_id integer, p_url text, p_principal text, p_id text) IS 'Looks an attachment up.';
+
+CREATE FUNCTION rouse.attachment_piece(p_stream_id bigint, p_position bigint, p_bytes bytea) RETURNS void
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.attachment_piece(p_stream_id bigint, p_position bigint, p_bytes bytea) IS 'Adds a piece to a file.';
 
 CREATE FUNCTION rouse.attachment_put(p_service_id integer, p_url text, p_principal text, p_by text, p_id text, p_content_type text, p_bytes bytea, p_manifest jsonb, p_event text) RETURNS text
     LANGUAGE …
@@ -799,7 +1181,8 @@ CREATE TABLE rouse.audit_log (
     action text NOT NULL,
     resource text NOT NULL,
     detail jsonb DEFAULT '{}'::jsonb NOT NULL
-);
+)
+WITH (autovacuum_vacuum_scale_factor='0.05');
 
 COMMENT ON TABLE rouse.audit_log IS 'Who changed what in the control plane. Never holds a secret.';
 
@@ -880,13 +1263,20 @@ CREATE TABLE rouse.wake_notifications (
     created_at timestamp with time zone NOT NULL,
     delivered_at timestamp with time zone,
     claimed_at timestamp with time zone,
-    resolved_at timestamp with time zone
+    resolved_at timestamp with time zone,
+    target_pool_id text COLLATE pg_catalog."C",
+    target_index smallint DEFAULT 0 NOT NULL,
+    attempt integer DEFAULT 1 NOT NULL
 )
-WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05');
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_limit='2000');
 
 COMMENT ON TABLE rouse.wake_notifications IS 'Every wake minted, without its tokens (RFC wake_notifications). One open wake a consumer.';
 
 COMMENT ON COLUMN rouse.wake_notifications.next_attempt_at IS 'When a push transport sends it next; null when nothing is due (pull-wake entries are appended when the wake is minted).';
+
+COMMENT ON COLUMN rouse.wake_notifications.target_index IS 'Which target of the policy it is for.';
+
+COMMENT ON COLUMN rouse.wake_notifications.attempt IS 'The how-manieth wake since progress.';
 
 CREATE FUNCTION rouse.consumer_wakes(p_service_id integer, p_consumer text, p_before bigint, p_limit integer) RETURNS SETOF rouse.wake_notifications
     LANGUAGE … STABLE
@@ -1001,9 +1391,10 @@ CREATE TABLE rouse.consumer_claims (
     acked_streams jsonb,
     next_wake boolean,
     error text,
-    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    pool_id text COLLATE pg_catalog."C"
 )
-WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05');
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_limit='2000');
 
 COMMENT ON TABLE rouse.consumer_claims IS 'Every grant of a mutex, written in the transaction of the decision (RFC consumer_claims).';
 
@@ -1090,14 +1481,18 @@ CREATE TABLE rouse.runners (
     capacity integer,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    wake_key bytea,
     CONSTRAINT runners_admin_status_check CHECK ((admin_status = ANY (ARRAY['enabled'::text, 'disabled'::text]))),
     CONSTRAINT runners_capacity_check CHECK (((capacity >= 1) AND (capacity <= 1024))),
-    CONSTRAINT runners_kind_check CHECK ((kind = ANY (ARRAY['local'::text, 'cloud-worker'::text, 'sandbox'::text, 'ci'::text, 'server'::text])))
+    CONSTRAINT runners_kind_check CHECK ((kind = ANY (ARRAY['local'::text, 'cloud-worker'::text, 'sandbox'::text, 'ci'::text, 'server'::text]))),
+    CONSTRAINT runners_wake_key_check CHECK ((octet_length(wake_key) = 32))
 );
 
 ALTER TABLE ONLY rouse.runners REPLICA IDENTITY FULL;
 
 COMMENT ON TABLE rouse.runners IS 'A named compute identity with one owner (RFC runners). Changes by administration only; liveness lives in runner_runtime_diagnostics.';
+
+COMMENT ON COLUMN rouse.runners.wake_key IS 'X25519 public key that the entries of the runner''s wake streams are sealed to as they are read; null: they are served in the clear.';
 
 CREATE TABLE rouse.streams (
     id bigint NOT NULL,
@@ -1146,13 +1541,61 @@ COMMENT ON COLUMN rouse.streams.deleted_at IS 'Soft delete: gone for its clients
 
 COMMENT ON COLUMN rouse.streams.watched IS 'Who an append must mark as behind: 1 subscriptions, 2 observers, 3 both. A bit set for nothing costs one probe.';
 
+CREATE TABLE rouse.worker_pool_members (
+    service_id integer NOT NULL,
+    pool_id text NOT NULL COLLATE pg_catalog."C",
+    runner_id text NOT NULL COLLATE pg_catalog."C",
+    owner_principal text NOT NULL COLLATE pg_catalog."C",
+    status text NOT NULL,
+    accepted boolean DEFAULT false NOT NULL,
+    disabled_by text,
+    added_by text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT worker_pool_members_accepted_check CHECK ((accepted OR (status <> 'active'::text))),
+    CONSTRAINT worker_pool_members_status_check CHECK ((status = ANY (ARRAY['invited'::text, 'active'::text, 'disabled'::text])))
+);
+
+ALTER TABLE ONLY rouse.worker_pool_members REPLICA IDENTITY FULL;
+
+COMMENT ON TABLE rouse.worker_pool_members IS 'Runners of a pool. Active takes both owners'' word: the pool''s invites, by name or by a join token, the runner''s accepts.';
+
+COMMENT ON COLUMN rouse.worker_pool_members.owner_principal IS 'The runner''s owner.';
+
+COMMENT ON COLUMN rouse.worker_pool_members.accepted IS 'The runner''s owner has agreed.';
+
+COMMENT ON COLUMN rouse.worker_pool_members.disabled_by IS 'Who disabled it: a runner''s owner undoes only what they did themselves.';
+
+CREATE TABLE rouse.worker_pools (
+    service_id integer NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    owner_principal text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL,
+    admin_status text DEFAULT 'enabled'::text NOT NULL,
+    wake_stream text NOT NULL COLLATE pg_catalog."C",
+    max_concurrent_claims_per_runner integer,
+    max_total_claims integer,
+    join_generation integer DEFAULT 1 NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT worker_pools_admin_status_check CHECK ((admin_status = ANY (ARRAY['enabled'::text, 'disabled'::text]))),
+    CONSTRAINT worker_pools_max_concurrent_claims_per_runner_check CHECK (((max_concurrent_claims_per_runner >= 1) AND (max_concurrent_claims_per_runner <= 1024))),
+    CONSTRAINT worker_pools_max_total_claims_check CHECK (((max_total_claims >= 1) AND (max_total_claims <= 100000)))
+);
+
+ALTER TABLE ONLY rouse.worker_pools REPLICA IDENTITY FULL;
+
+COMMENT ON TABLE rouse.worker_pools IS 'A group of runners that race for the wakes of one shared wake stream (RFC "Worker pools"). The limits are counted from live claims.';
+
+COMMENT ON COLUMN rouse.worker_pools.join_generation IS 'Join tokens name it; one more, and those made before it have ended.';
+
 CREATE VIEW rouse.entity_display AS
  SELECT e.service_id,
     e.url,
     e.type,
     e.status,
     p.pending,
-    t.target_type,
+    (t.target ->> 'type'::text) AS target_type,
     r.id AS runner_id,
     r.label AS runner_label,
         CASE
@@ -1162,10 +1605,15 @@ CREATE VIEW rouse.entity_display AS
         END AS runner_liveness,
         CASE
             WHEN ((e.status)::text = ANY (ARRAY['killed'::text, 'stopped'::text, 'stopping'::text, 'paused'::text, 'spawning'::text])) THEN (e.status)::text
+            WHEN (c.parked_at IS NOT NULL) THEN 'parked'::text
+            WHEN (c.release_by IS NOT NULL) THEN 'moving'::text
             WHEN ((e.status)::text = 'running'::text) THEN 'running'::text
+            WHEN (p.pending AND (w.id IS NOT NULL) AND (NOT m.online)) THEN 'waiting_for_pool'::text
+            WHEN (p.pending AND (w.id IS NOT NULL) AND (c.look_at IS NOT NULL)) THEN 'waiting_for_capacity'::text
+            WHEN (p.pending AND (w.id IS NOT NULL)) THEN 'runner_syncing'::text
             WHEN (p.pending AND (r.id IS NOT NULL) AND (NOT l.online)) THEN 'waiting_for_runner'::text
             WHEN (p.pending AND (r.id IS NOT NULL)) THEN 'runner_syncing'::text
-            WHEN (p.pending AND (t.target_type IS NULL)) THEN 'no_target'::text
+            WHEN (p.pending AND (t.target IS NULL)) THEN 'no_target'::text
             WHEN (p.pending AND f.failed) THEN 'delivery_failed'::text
             WHEN p.pending THEN 'delivering'::text
             WHEN (d.last_error IS NOT NULL) THEN 'failed'::text
@@ -1177,21 +1625,53 @@ CREATE VIEW rouse.entity_display AS
             WHEN ((e.status)::text = 'stopping'::text) THEN 'Stopping...'::text
             WHEN ((e.status)::text = 'paused'::text) THEN 'Paused'::text
             WHEN ((e.status)::text = 'spawning'::text) THEN 'Starting...'::text
+            WHEN (c.parked_at IS NOT NULL) THEN (('Parked — '::text ||
+            CASE c.parked_reason
+                WHEN 'attempts_exhausted'::text THEN
+                CASE c.attempts
+                    WHEN 1 THEN 'tried once'::text
+                    ELSE (('tried '::text || c.attempts) || ' times'::text)
+                END
+                WHEN 'unclaimed'::text THEN 'nobody took it in time'::text
+                WHEN 'delivery_failed'::text THEN 'it could not be delivered'::text
+                WHEN 'no_target'::text THEN 'its target is gone'::text
+                ELSE c.parked_reason
+            END) || '; redrive it'::text)
+            WHEN (c.release_by IS NOT NULL) THEN (('Moving to '::text || COALESCE(( SELECT x.label
+               FROM rouse.runners x
+              WHERE ((x.id = (((e.dispatch_policy -> 'targets'::text) -> 0) ->> 'runnerId'::text)) AND (x.service_id = e.service_id))), ( SELECT x.name
+               FROM rouse.worker_pools x
+              WHERE ((x.id = (((e.dispatch_policy -> 'targets'::text) -> 0) ->> 'workerPoolId'::text)) AND (x.service_id = e.service_id))), (((e.dispatch_policy -> 'targets'::text) -> 0) ->> 'type'::text), 'nobody'::text)) || '...'::text)
             WHEN (((e.status)::text = 'running'::text) AND (r.label IS NOT NULL)) THEN ('Running on '::text || r.label)
             WHEN ((e.status)::text = 'running'::text) THEN 'Running'::text
+            WHEN (p.pending AND (w.id IS NOT NULL) AND (NOT m.online)) THEN (('Waiting for a runner of '::text || w.name) || '...'::text)
+            WHEN (p.pending AND (w.id IS NOT NULL) AND (c.look_at IS NOT NULL)) THEN (('Waiting for capacity of '::text || w.name) || '...'::text)
+            WHEN (p.pending AND (w.id IS NOT NULL)) THEN 'Runner syncing pending work...'::text
             WHEN (p.pending AND (r.id IS NOT NULL) AND (NOT l.online)) THEN 'Waiting for runner...'::text
             WHEN (p.pending AND (r.id IS NOT NULL)) THEN 'Runner syncing pending work...'::text
-            WHEN (p.pending AND (t.target_type IS NULL)) THEN 'Waiting for a dispatch target'::text
+            WHEN (p.pending AND (t.target IS NULL)) THEN 'Waiting for a dispatch target'::text
             WHEN (p.pending AND f.failed) THEN 'Delivery failed — check its wakes'::text
             WHEN p.pending THEN 'Delivering pending work...'::text
             WHEN (d.last_error IS NOT NULL) THEN 'Run failed — check logs'::text
             ELSE 'Waiting for input'::text
-        END AS display
-   FROM (((((((rouse.entities e
+        END AS display,
+    w.id AS pool_id,
+    w.name AS pool_name,
+        CASE
+            WHEN ((c.state)::text = 'waking'::text) THEN (c.target_index)::integer
+            ELSE 0
+        END AS target_index,
+    c.attempts AS attempt,
+    c.parked_at,
+    c.parked_reason,
+    c.release_by
+   FROM ((((((((((rouse.entities e
+     LEFT JOIN rouse.consumers c ON ((c.id = e.consumer_id)))
      LEFT JOIN rouse.entity_dispatch_state d ON (((d.service_id = e.service_id) AND (d.entity_url = e.url))))
-     CROSS JOIN LATERAL ( SELECT (((e.dispatch_policy -> 'targets'::text) -> 0) ->> 'type'::text) AS target_type) t)
-     LEFT JOIN rouse.runners r ON (((r.service_id = e.service_id) AND (r.id = COALESCE(d.active_runner_id, (((e.dispatch_policy -> 'targets'::text) -> 0) ->> 'runnerId'::text))))))
+     CROSS JOIN LATERAL ( SELECT COALESCE(d.outstanding_wake_target, ((e.dispatch_policy -> 'targets'::text) -> 0)) AS target) t)
+     LEFT JOIN rouse.runners r ON (((r.service_id = e.service_id) AND (r.id = COALESCE(d.active_runner_id, (t.target ->> 'runnerId'::text))))))
      LEFT JOIN rouse.runner_runtime_diagnostics g ON (((g.service_id = r.service_id) AND (g.runner_id = r.id))))
+     LEFT JOIN rouse.worker_pools w ON (((w.service_id = e.service_id) AND (w.id = COALESCE(c.pool_id, (t.target ->> 'workerPoolId'::text))))))
      CROSS JOIN LATERAL ( SELECT ((r.admin_status = 'enabled'::text) AND COALESCE((g.liveness_lease_expires_at > clock_timestamp()), false)) AS online) l)
      CROSS JOIN LATERAL ( SELECT ((d.outstanding_wake_id IS NOT NULL) OR (EXISTS ( SELECT
                    FROM (rouse.consumer_streams cs
@@ -1199,7 +1679,12 @@ CREATE VIEW rouse.entity_display AS
                   WHERE ((cs.consumer_id = e.consumer_id) AND (s.actionable > cs.acked) AND (s.path IS NOT NULL))))) AS pending) p)
      CROSS JOIN LATERAL ( SELECT (EXISTS ( SELECT
                    FROM rouse.wake_notifications n
-                  WHERE ((n.wake_id = d.outstanding_wake_id) AND ((n.delivery_status)::text = 'failed'::text)))) AS failed) f);
+                  WHERE ((n.wake_id = d.outstanding_wake_id) AND ((n.delivery_status)::text = 'failed'::text)))) AS failed) f)
+     CROSS JOIN LATERAL ( SELECT ((w.admin_status = 'enabled'::text) AND (EXISTS ( SELECT
+                   FROM ((rouse.worker_pool_members b
+                     JOIN rouse.runners q ON (((q.id = b.runner_id) AND (q.service_id = b.service_id) AND (q.admin_status = 'enabled'::text))))
+                     JOIN rouse.runner_runtime_diagnostics h ON (((h.runner_id = b.runner_id) AND (h.service_id = b.service_id))))
+                  WHERE ((b.pool_id = w.id) AND (b.service_id = w.service_id) AND (b.status = 'active'::text) AND (h.liveness_lease_expires_at > clock_timestamp()))))) AS online) m);
 
 COMMENT ON VIEW rouse.entity_display IS 'The one line a UI shows for an entity, with the facts it is made of.';
 
@@ -1209,6 +1694,14 @@ CREATE FUNCTION rouse.entity_display_get(p_service_id integer, p_url text) RETUR
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_display_get(p_service_id integer, p_url text) IS 'What a UI says about one entity.';
+
+CREATE FUNCTION rouse.entity_display_list(p_service_id integer, p_urls text[]) RETURNS TABLE(url text, code text, display text)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_display_list(p_service_id integer, p_urls text[]) IS 'What a UI says about each of some entities.';
 
 CREATE FUNCTION rouse.entity_error_stream(p_service_id integer, p_url text, p_consumer_id bigint, p_epoch bigint, p_wake_id uuid) RETURNS TABLE(outcome text, stream_id bigint)
     LANGUAGE …
@@ -1260,6 +1753,38 @@ CREATE FUNCTION rouse.entity_list(p_service_id integer, p_principal text, p_type
 
 COMMENT ON FUNCTION rouse.entity_list(p_service_id integer, p_principal text, p_type text, p_status text, p_parent text, p_created_by text, p_before_at timestamp with time zone, p_before_url text, p_limit integer) IS 'Entities, newest first, by page.';
 
+CREATE FUNCTION rouse.entity_move(p_service_id integer, p_url text, p_principal text, p_trusted boolean, p_policy jsonb, p_deadline_ms bigint, p_reason text) RETURNS TABLE(outcome text, txid bigint, release_by timestamp with time zone)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_move(p_service_id integer, p_url text, p_principal text, p_trusted boolean, p_policy jsonb, p_deadline_ms bigint, p_reason text) IS 'Gives an entity another dispatch policy and hands over what is held.';
+
+CREATE TABLE rouse.entity_policy_history (
+    service_id integer NOT NULL,
+    entity_url text NOT NULL COLLATE pg_catalog."C",
+    revision integer NOT NULL,
+    dispatch_policy jsonb,
+    moved_by text NOT NULL,
+    reason text,
+    replaced_at timestamp with time zone NOT NULL
+);
+
+COMMENT ON TABLE rouse.entity_policy_history IS 'The dispatch policies that an entity had before, oldest revision first.';
+
+CREATE FUNCTION rouse.entity_policy_list(p_service_id integer, p_url text) RETURNS SETOF rouse.entity_policy_history
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_policy_list(p_service_id integer, p_url text) IS 'The dispatch policies an entity had before.';
+
 CREATE FUNCTION rouse.entity_principal(p_service_id integer, p_url text, p_path text, p_kind text, p_id text) RETURNS boolean
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -1271,6 +1796,17 @@ CREATE FUNCTION rouse.entity_principal(p_service_id integer, p_url text, p_path 
 
 COMMENT ON FUNCTION rouse.entity_principal(p_service_id integer, p_url text, p_path text, p_kind text, p_id text) IS 'Makes the entity of a principal.';
 
+CREATE FUNCTION rouse.entity_redrive(p_service_id integer, p_url text, p_principal text, p_trusted boolean) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_redrive(p_service_id integer, p_url text, p_principal text, p_trusted boolean) IS 'Lets parked work go on.';
+
 CREATE FUNCTION rouse.entity_resume(p_service_id integer, p_url text) RETURNS text
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -1281,6 +1817,13 @@ CREATE FUNCTION rouse.entity_resume(p_service_id integer, p_url text) RETURNS te
     AS …;
 
 COMMENT ON FUNCTION rouse.entity_resume(p_service_id integer, p_url text) IS 'Lets a paused entity go on.';
+
+CREATE FUNCTION rouse.entity_route(p_service_id integer, p_url text) RETURNS TABLE(target_index smallint, attempts integer, pool_id text, parked_at timestamp with time zone, parked_reason text, release_by timestamp with time zone)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_route(p_service_id integer, p_url text) IS 'Where an entity''s work stands among its targets.';
 
 CREATE FUNCTION rouse.entity_signal(p_service_id integer, p_url text, p_principal text, p_signal text, p_key text, p_reason text, p_payload jsonb) RETURNS TABLE(outcome text, txid bigint, previous_state text, new_state text, created_at timestamp with time zone)
     LANGUAGE …
@@ -1652,6 +2195,240 @@ CREATE FUNCTION rouse.observe_unregister(p_service_id integer, p_principal text,
 
 COMMENT ON FUNCTION rouse.observe_unregister(p_service_id integer, p_principal text, p_trusted boolean, p_subscriber text, p_source text, p_manifest_key text) IS 'Removes what an entity is woken by.';
 
+CREATE FUNCTION rouse.parked_list(p_service_id integer, p_principal text, p_system boolean, p_after text, p_limit integer) RETURNS TABLE(entity_url text, type text, reason text, parked_at timestamp with time zone, pending_since timestamp with time zone, attempts integer, last_error text, dispatch_policy jsonb)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.parked_list(p_service_id integer, p_principal text, p_system boolean, p_after text, p_limit integer) IS 'Parked work, by url.';
+
+CREATE FUNCTION rouse.parked_redrive(p_service_id integer, p_principal text, p_system boolean, p_type text, p_reason text, p_limit integer) RETURNS integer
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS …;
+
+COMMENT ON FUNCTION rouse.parked_redrive(p_service_id integer, p_principal text, p_system boolean, p_type text, p_reason text, p_limit integer) IS 'Redrives parked work.';
+
+CREATE FUNCTION rouse.pool_delete(p_service_id integer, p_id text, p_principal text, p_system boolean) RETURNS TABLE(outcome text, txid bigint)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.pool_delete(p_service_id integer, p_id text, p_principal text, p_system boolean) IS 'Removes a worker pool.';
+
+CREATE FUNCTION rouse.pool_get(p_service_id integer, p_id text) RETURNS TABLE(pool rouse.worker_pools, members jsonb, active_claims bigint, waiting bigint)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.pool_get(p_service_id integer, p_id text) IS 'A worker pool with its members and its load.';
+
+CREATE FUNCTION rouse.pool_join_rotate(p_service_id integer, p_id text, p_principal text, p_system boolean) RETURNS TABLE(outcome text, txid bigint, join_generation integer)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.pool_join_rotate(p_service_id integer, p_id text, p_principal text, p_system boolean) IS 'Ends the join tokens of a pool.';
+
+CREATE FUNCTION rouse.pool_list(p_service_id integer, p_principal text, p_system boolean, p_after text, p_limit integer) RETURNS TABLE(pool rouse.worker_pools, members jsonb, active_claims bigint, waiting bigint)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.pool_list(p_service_id integer, p_principal text, p_system boolean, p_after text, p_limit integer) IS 'The worker pools that a principal has to do with.';
+
+CREATE FUNCTION rouse.pool_member_delete(p_service_id integer, p_pool_id text, p_runner_id text, p_principal text, p_system boolean) RETURNS TABLE(outcome text, txid bigint)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.pool_member_delete(p_service_id integer, p_pool_id text, p_runner_id text, p_principal text, p_system boolean) IS 'Takes a runner out of a pool.';
+
+CREATE FUNCTION rouse.pool_member_put(p_service_id integer, p_pool_id text, p_runner_id text, p_principal text, p_system boolean, p_status text, p_invited boolean) RETURNS TABLE(outcome text, txid bigint)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.pool_member_put(p_service_id integer, p_pool_id text, p_runner_id text, p_principal text, p_system boolean, p_status text, p_invited boolean) IS 'Adds, accepts, drains or takes back a pool''s member.';
+
+CREATE FUNCTION rouse.pool_put(p_service_id integer, p_id text, p_principal text, p_system boolean, p_owner text, p_name text, p_admin_status text, p_max_per_runner integer, p_max_total integer, p_limits_given boolean) RETURNS TABLE(outcome text, txid bigint, pool rouse.worker_pools)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.pool_put(p_service_id integer, p_id text, p_principal text, p_system boolean, p_owner text, p_name text, p_admin_status text, p_max_per_runner integer, p_max_total integer, p_limits_given boolean) IS 'Makes or changes a worker pool and its wake stream.';
+
+CREATE FUNCTION rouse.pool_reader(p_service_id integer, p_pool_id text, p_principal text, p_system boolean, p_runner_id text) RETURNS TABLE(outcome text, wake_key bytea)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.pool_reader(p_service_id integer, p_pool_id text, p_principal text, p_system boolean, p_runner_id text) IS 'How somebody may read a pool''s wake stream.';
+
+CREATE FUNCTION rouse.pool_visible(p_service_id integer, p_principal text, p_ids text[]) RETURNS SETOF text
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.pool_visible(p_service_id integer, p_principal text, p_ids text[]) IS 'Which pools a principal may see.';
+
+CREATE FUNCTION rouse.retention_adopt(p_limit integer) RETURNS TABLE(seen integer, adopted integer, more boolean)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '1s'
+    AS …;
+
+COMMENT ON FUNCTION rouse.retention_adopt(p_limit integer) IS 'One step of giving entities'' main streams the limits of their type.';
+
+CREATE FUNCTION rouse.retention_audit(p_limit integer, p_age_ms bigint) RETURNS TABLE(deleted integer, more boolean)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '1s'
+    AS …;
+
+COMMENT ON FUNCTION rouse.retention_audit(p_limit integer, p_age_ms bigint) IS 'Removes the oldest audit rows past an age.';
+
+CREATE FUNCTION rouse.retention_claims(p_limit integer, p_age_ms bigint, p_period_ms bigint) RETURNS TABLE(seen integer, deleted integer, more boolean)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '1s'
+    AS …;
+
+COMMENT ON FUNCTION rouse.retention_claims(p_limit integer, p_age_ms bigint, p_period_ms bigint) IS 'One step of removing claims that ended long ago.';
+
+CREATE FUNCTION rouse.retention_delete(p_service_id integer, p_path text, p_principal text) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.retention_delete(p_service_id integer, p_path text, p_principal text) IS 'Removes the limits of a stream.';
+
+CREATE FUNCTION rouse.retention_get(p_service_id integer, p_path text) RETURNS TABLE(kind text, owner text, entity_type text, head bigint, tail bigint, source text, max_age_ms bigint, max_bytes bigint, max_count bigint, sweeping boolean)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.retention_get(p_service_id integer, p_path text) IS 'What is kept of a stream.';
+
+CREATE FUNCTION rouse.retention_producers(p_limit integer, p_age_ms bigint, p_period_ms bigint) RETURNS TABLE(seen integer, deleted integer, more boolean)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '1s'
+    AS …;
+
+COMMENT ON FUNCTION rouse.retention_producers(p_limit integer, p_age_ms bigint, p_period_ms bigint) IS 'One step of forgetting the producers of idle streams.';
+
+CREATE FUNCTION rouse.retention_put(p_service_id integer, p_path text, p_max_age_ms bigint, p_max_bytes bigint, p_max_count bigint, p_only_new boolean, p_principal text) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.retention_put(p_service_id integer, p_path text, p_max_age_ms bigint, p_max_bytes bigint, p_max_count bigint, p_only_new boolean, p_principal text) IS 'Sets the limits of a stream.';
+
+CREATE FUNCTION rouse.retention_streams(p_limit integer, p_period_ms bigint) RETURNS TABLE(seen integer, trimmed integer, more boolean)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '1s'
+    AS …;
+
+COMMENT ON FUNCTION rouse.retention_streams(p_limit integer, p_period_ms bigint) IS 'One step of the walk over the streams with limits.';
+
+CREATE FUNCTION rouse.retention_sweep(p_limit integer) RETURNS TABLE(deleted integer, more boolean)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '1s'
+    AS …;
+
+COMMENT ON FUNCTION rouse.retention_sweep(p_limit integer) IS 'Deletes messages below the heads of trimmed streams, in bounded steps.';
+
+CREATE FUNCTION rouse.retention_type_get(p_service_id integer, p_type text) RETURNS TABLE(max_age_ms bigint, max_bytes bigint, max_count bigint)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.retention_type_get(p_service_id integer, p_type text) IS 'The limits of the main streams of a type''s entities.';
+
+CREATE FUNCTION rouse.retention_type_put(p_service_id integer, p_type text, p_max_age_ms bigint, p_max_bytes bigint, p_max_count bigint, p_principal text) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.retention_type_put(p_service_id integer, p_type text, p_max_age_ms bigint, p_max_bytes bigint, p_max_count bigint, p_principal text) IS 'Sets the limits of the main streams of a type''s entities.';
+
+CREATE FUNCTION rouse.retention_wake_streams(p_limit integer, p_window_ms bigint, p_period_ms bigint) RETURNS TABLE(seen integer, trimmed integer, more boolean)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '1s'
+    AS …;
+
+COMMENT ON FUNCTION rouse.retention_wake_streams(p_limit integer, p_window_ms bigint, p_period_ms bigint) IS 'One step of the compaction of wake streams.';
+
+CREATE FUNCTION rouse.retention_wakes(p_limit integer, p_age_ms bigint, p_period_ms bigint) RETURNS TABLE(seen integer, deleted integer, more boolean)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '1s'
+    AS …;
+
+COMMENT ON FUNCTION rouse.retention_wakes(p_limit integer, p_age_ms bigint, p_period_ms bigint) IS 'One step of removing wakes that were resolved long ago.';
+
+CREATE FUNCTION rouse.runner_beat(p_service_id integer, p_runner_id text, p_principal text, p_trusted boolean, p_lease_ms bigint, p_wake_stream_offset text, p_diagnostics jsonb) RETURNS TABLE(outcome text, last_seen_at timestamp with time zone, liveness_lease_expires_at timestamp with time zone, lease_ms bigint, wake_stream_offset text, diagnostics jsonb, redelivered integer, pools jsonb)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.runner_beat(p_service_id integer, p_runner_id text, p_principal text, p_trusted boolean, p_lease_ms bigint, p_wake_stream_offset text, p_diagnostics jsonb) IS 'Extends a runner''s liveness lease and names its pools.';
+
+CREATE FUNCTION rouse.runner_enroll(p_service_id integer, p_id text, p_principal text, p_system boolean, p_owner text, p_label text, p_kind text, p_admin_status text, p_sandbox_profiles jsonb, p_capacity integer, p_wake_key bytea, p_key_id text) RETURNS TABLE(outcome text, txid bigint, runner rouse.runners)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS …;
+
+COMMENT ON FUNCTION rouse.runner_enroll(p_service_id integer, p_id text, p_principal text, p_system boolean, p_owner text, p_label text, p_kind text, p_admin_status text, p_sandbox_profiles jsonb, p_capacity integer, p_wake_key bytea, p_key_id text) IS 'Makes or changes a runner, its wake stream and its key.';
+
 CREATE FUNCTION rouse.runner_get(p_service_id integer, p_id text) RETURNS TABLE(runner rouse.runners, diagnostics rouse.runner_runtime_diagnostics, lease_remaining_ms bigint, active_claims jsonb)
     LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
@@ -1688,6 +2465,16 @@ CREATE FUNCTION rouse.runner_list(p_service_id integer, p_owner text, p_after te
 
 COMMENT ON FUNCTION rouse.runner_list(p_service_id integer, p_owner text, p_after text, p_limit integer) IS 'The runners of an owner.';
 
+CREATE FUNCTION rouse.runner_pools(p_service_id integer, p_runner_id text) RETURNS TABLE(pool_id text, wake_stream text, status text)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.runner_pools(p_service_id integer, p_runner_id text) IS 'The pools of a runner.';
+
 CREATE FUNCTION rouse.runner_register(p_service_id integer, p_id text, p_principal text, p_system boolean, p_owner text, p_label text, p_kind text, p_admin_status text, p_sandbox_profiles jsonb, p_capacity integer) RETURNS TABLE(outcome text, txid bigint, runner rouse.runners)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -1709,6 +2496,17 @@ CREATE FUNCTION rouse.runner_set_status(p_service_id integer, p_id text, p_princ
     AS …;
 
 COMMENT ON FUNCTION rouse.runner_set_status(p_service_id integer, p_id text, p_principal text, p_system boolean, p_admin_status text) IS 'Enables or disables a runner.';
+
+CREATE FUNCTION rouse.runner_wake_key_put(p_service_id integer, p_id text, p_principal text, p_system boolean, p_wake_key bytea, p_key_id text) RETURNS TABLE(outcome text, txid bigint)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.runner_wake_key_put(p_service_id integer, p_id text, p_principal text, p_system boolean, p_wake_key bytea, p_key_id text) IS 'Sets or removes the key that a runner''s wake streams are sealed to.';
 
 CREATE FUNCTION rouse.schedule_add(p_service_id integer, p_principal text, p_trusted boolean, p_url text, p_message text, p_after_ms bigint, p_producer text) RETURNS void
     LANGUAGE …
@@ -1892,6 +2690,17 @@ CREATE FUNCTION rouse.stream_touch(p_stream_id bigint) RETURNS boolean
     AS …;
 
 COMMENT ON FUNCTION rouse.stream_touch(p_stream_id bigint) IS 'Extends the life of a stream with a time-to-live.';
+
+CREATE FUNCTION rouse.stream_trim(p_service_id integer, p_path text, p_to bigint, p_force boolean, p_principal text) RETURNS TABLE(outcome text, head bigint, tail bigint, limited_by text)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.stream_trim(p_service_id integer, p_path text, p_to bigint, p_force boolean, p_principal text) IS 'Trims a stream by hand.';
 
 CREATE FUNCTION rouse.stream_writable(p_service_id integer, p_path text, p_consumer_id bigint, p_epoch bigint, p_wake_id uuid) RETURNS TABLE(outcome text, tail bigint)
     LANGUAGE … STABLE
@@ -2082,6 +2891,16 @@ CREATE FUNCTION rouse.wake_redeliver(p_service_id integer, p_wake_id uuid, p_pri
 
 COMMENT ON FUNCTION rouse.wake_redeliver(p_service_id integer, p_wake_id uuid, p_principal text) IS 'Tells an open wake again at once.';
 
+CREATE FUNCTION rouse.wake_stream_key(p_stream_id bigint) RETURNS bytea
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.wake_stream_key(p_stream_id bigint) IS 'The key that a runner''s wake stream is sealed to.';
+
 ALTER TABLE rouse.audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME rouse.audit_log_id_seq
     START WITH 1
@@ -2111,7 +2930,8 @@ CREATE TABLE rouse.delivery_attempts (
     status_code integer,
     error text,
     CONSTRAINT delivery_attempts_outcome_check CHECK ((outcome = ANY (ARRAY['accepted'::text, 'done'::text, 'retry'::text, 'permanent'::text, 'unknown'::text])))
-);
+)
+WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_cost_limit='2000');
 
 COMMENT ON TABLE rouse.delivery_attempts IS 'Each send of a wake by a push transport. Response bodies are not kept.';
 
@@ -2211,7 +3031,7 @@ CREATE TABLE rouse.messages (
     count integer DEFAULT 1 NOT NULL,
     stamps integer[]
 )
-WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_vacuum_insert_scale_factor='0.1');
+WITH (autovacuum_vacuum_insert_scale_factor='0.1', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_cost_limit='2000', toast.autovacuum_vacuum_scale_factor='0.02', toast.autovacuum_vacuum_cost_limit='2000');
 ALTER TABLE ONLY rouse.messages ALTER COLUMN payload SET COMPRESSION lz4;
 
 COMMENT ON TABLE rouse.messages IS 'A row holds what one append brought. position counts the stream''s bytes through the end of it. A JSON array becomes its elements, joined by commas; count says how many.';
@@ -2291,6 +3111,14 @@ CREATE TABLE rouse.policies (
 
 COMMENT ON TABLE rouse.policies IS 'How a mutex of a kind behaves. Rows are never changed, only added: a consumer keeps the policy it was made with.';
 
+CREATE TABLE rouse.producer_marks (
+    stream_id bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    tail bigint NOT NULL
+);
+
+COMMENT ON TABLE rouse.producer_marks IS 'Since when a stream with producers has had this tail, to tell which are idle.';
+
 CREATE TABLE rouse.producers (
     stream_id bigint NOT NULL,
     producer_id text NOT NULL COLLATE pg_catalog."C",
@@ -2299,9 +3127,18 @@ CREATE TABLE rouse.producers (
     "position" bigint NOT NULL,
     CONSTRAINT producers_epoch_check CHECK (((epoch >= 0) AND (seq >= 0)))
 )
-WITH (fillfactor='70');
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05');
 
 COMMENT ON TABLE rouse.producers IS 'Idempotent producers (Durable Streams 5.2.1): last accepted sequence and the offset it answered; moves in the append''s transaction.';
+
+CREATE TABLE rouse.retention_walks (
+    name text NOT NULL COLLATE pg_catalog."C",
+    cursor text COLLATE pg_catalog."C",
+    started_at timestamp with time zone,
+    finished_at timestamp with time zone
+);
+
+COMMENT ON TABLE rouse.retention_walks IS 'How far each walk over a table has come. Whoever has locked the row goes on with it; all gateways share them.';
 
 CREATE TABLE rouse.scheduled_tasks (
     id bigint NOT NULL,
@@ -2351,6 +3188,7 @@ CREATE TABLE rouse.schema_history (
     name text NOT NULL,
     compat text NOT NULL,
     applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    hash text,
     CONSTRAINT schema_history_compat_check CHECK ((compat = ANY (ARRAY['safe'::text, 'breaking'::text])))
 );
 
@@ -2392,6 +3230,46 @@ CREATE TABLE rouse.shared_state_links (
 
 COMMENT ON TABLE rouse.shared_state_links IS 'Entities a shared state belongs to: who may read or write one of them may read or write it.';
 
+CREATE TABLE rouse.stream_marks (
+    stream_id bigint NOT NULL,
+    at timestamp with time zone NOT NULL,
+    tail bigint NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.05');
+
+COMMENT ON TABLE rouse.stream_marks IS 'Where a stream''s tail was at a time. Messages carry no time; everything up to a mark is at least as old as the mark.';
+
+CREATE TABLE rouse.stream_retention (
+    stream_id bigint NOT NULL,
+    own boolean DEFAULT false NOT NULL,
+    entity_type text COLLATE pg_catalog."C",
+    max_age_ms bigint,
+    max_bytes bigint,
+    max_count bigint,
+    counted_to bigint DEFAULT 0 NOT NULL,
+    counted bigint DEFAULT 0 NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT stream_retention_limits_check CHECK (((max_age_ms > 0) AND (max_bytes > 0) AND (max_count > 0)))
+)
+WITH (fillfactor='70');
+
+COMMENT ON TABLE rouse.stream_retention IS 'Streams whose messages are not kept for ever. Without own, the limits of the entity''s type hold.';
+
+COMMENT ON COLUMN rouse.stream_retention.own IS 'The limits are this stream''s, not its entity type''s; all null then keeps everything.';
+
+COMMENT ON COLUMN rouse.stream_retention.counted IS 'With a limit by count: messages above the head and up to counted_to.';
+
+CREATE TABLE rouse.stream_trims (
+    stream_id bigint NOT NULL,
+    swept bigint NOT NULL,
+    due_at timestamp with time zone NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.05');
+
+COMMENT ON TABLE rouse.stream_trims IS 'Streams with messages below their head that are still to be deleted. A stream whose forks read them is looked at again now and then.';
+
+COMMENT ON COLUMN rouse.stream_trims.swept IS 'Everything up to here is deleted.';
+
 ALTER TABLE rouse.streams ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME rouse.streams_id_seq
     START WITH 1
@@ -2426,6 +3304,21 @@ CREATE TABLE rouse.subscription_removals (
 );
 
 COMMENT ON TABLE rouse.subscription_removals IS 'Deleted subscriptions whose links are still being removed.';
+
+CREATE TABLE rouse.type_retention (
+    service_id integer NOT NULL,
+    entity_type text NOT NULL COLLATE pg_catalog."C",
+    max_age_ms bigint,
+    max_bytes bigint,
+    max_count bigint,
+    walked bigint DEFAULT 0 NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT type_retention_limits_check CHECK (((max_age_ms > 0) AND (max_bytes > 0) AND (max_count > 0)))
+);
+
+COMMENT ON TABLE rouse.type_retention IS 'Limits of the main streams of a type''s entities.';
+
+COMMENT ON COLUMN rouse.type_retention.walked IS 'Stream up to which the entities of the type have their row in stream_retention.';
 
 CREATE TABLE rouse.users (
     service_id integer NOT NULL,
@@ -2481,6 +3374,9 @@ ALTER TABLE ONLY rouse.entity_effective_permissions
 ALTER TABLE ONLY rouse.entity_grants
     ADD CONSTRAINT entity_grants_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY rouse.entity_policy_history
+    ADD CONSTRAINT entity_policy_history_pkey PRIMARY KEY (entity_url, revision, service_id);
+
 ALTER TABLE ONLY rouse.entity_type_grants
     ADD CONSTRAINT entity_type_grants_pkey PRIMARY KEY (id);
 
@@ -2508,8 +3404,14 @@ ALTER TABLE ONLY rouse.observers
 ALTER TABLE ONLY rouse.policies
     ADD CONSTRAINT policies_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY rouse.producer_marks
+    ADD CONSTRAINT producer_marks_pkey PRIMARY KEY (stream_id);
+
 ALTER TABLE ONLY rouse.producers
     ADD CONSTRAINT producers_pkey PRIMARY KEY (stream_id, producer_id);
+
+ALTER TABLE ONLY rouse.retention_walks
+    ADD CONSTRAINT retention_walks_pkey PRIMARY KEY (name);
 
 ALTER TABLE ONLY rouse.runner_runtime_diagnostics
     ADD CONSTRAINT runner_runtime_diagnostics_pkey PRIMARY KEY (runner_id, service_id);
@@ -2538,6 +3440,15 @@ ALTER TABLE ONLY rouse.services
 ALTER TABLE ONLY rouse.shared_state_links
     ADD CONSTRAINT shared_state_links_pkey PRIMARY KEY (path, entity_url, manifest_key, service_id);
 
+ALTER TABLE ONLY rouse.stream_marks
+    ADD CONSTRAINT stream_marks_pkey PRIMARY KEY (stream_id, at);
+
+ALTER TABLE ONLY rouse.stream_retention
+    ADD CONSTRAINT stream_retention_pkey PRIMARY KEY (stream_id);
+
+ALTER TABLE ONLY rouse.stream_trims
+    ADD CONSTRAINT stream_trims_pkey PRIMARY KEY (stream_id);
+
 ALTER TABLE ONLY rouse.streams
     ADD CONSTRAINT streams_path_service_id_key UNIQUE (path, service_id);
 
@@ -2559,15 +3470,26 @@ ALTER TABLE ONLY rouse.subscriptions
 ALTER TABLE ONLY rouse.subscriptions
     ADD CONSTRAINT subscriptions_pkey PRIMARY KEY (consumer_id);
 
+ALTER TABLE ONLY rouse.type_retention
+    ADD CONSTRAINT type_retention_pkey PRIMARY KEY (entity_type, service_id);
+
 ALTER TABLE ONLY rouse.users
     ADD CONSTRAINT users_pkey PRIMARY KEY (service_id, id);
 
 ALTER TABLE ONLY rouse.wake_notifications
     ADD CONSTRAINT wake_notifications_pkey PRIMARY KEY (wake_id);
 
+ALTER TABLE ONLY rouse.worker_pool_members
+    ADD CONSTRAINT worker_pool_members_pkey PRIMARY KEY (pool_id, runner_id, service_id);
+
+ALTER TABLE ONLY rouse.worker_pools
+    ADD CONSTRAINT worker_pools_pkey PRIMARY KEY (id, service_id);
+
 CREATE INDEX audit_log_resource_idx ON rouse.audit_log USING btree (resource, service_id, id);
 
 CREATE UNIQUE INDEX consumer_claims_active_idx ON rouse.consumer_claims USING btree (consumer_id, service_id) WHERE ((status)::text = 'active'::text);
+
+CREATE INDEX consumer_claims_pool_id_active_idx ON rouse.consumer_claims USING btree (pool_id) WHERE (((status)::text = 'active'::text) AND (pool_id IS NOT NULL));
 
 CREATE INDEX consumer_claims_runner_id_active_idx ON rouse.consumer_claims USING btree (runner_id) WHERE (((status)::text = 'active'::text) AND (runner_id IS NOT NULL));
 
@@ -2580,6 +3502,8 @@ END), stream_id) WHERE behind;
 CREATE INDEX consumer_streams_stream_id_idx ON rouse.consumer_streams USING btree (stream_id);
 
 CREATE INDEX consumers_due_at_idx ON rouse.consumers USING btree (due_at) WHERE (due_at IS NOT NULL);
+
+CREATE INDEX consumers_parked_idx ON rouse.consumers USING btree (entity_url) WHERE (parked_at IS NOT NULL);
 
 CREATE INDEX entities_created_at_idx ON rouse.entities USING btree (created_at DESC, url);
 
@@ -2629,6 +3553,8 @@ CREATE UNIQUE INDEX scheduled_tasks_stream_id_key ON rouse.scheduled_tasks USING
 
 CREATE INDEX shared_state_links_entity_url_idx ON rouse.shared_state_links USING btree (entity_url, manifest_key);
 
+CREATE INDEX stream_trims_due_at_idx ON rouse.stream_trims USING btree (due_at);
+
 CREATE INDEX streams_expires_at_idx ON rouse.streams USING btree (expires_at) WHERE (expires_at IS NOT NULL);
 
 CREATE INDEX streams_forked_from_idx ON rouse.streams USING btree (forked_from) WHERE (forked_from IS NOT NULL);
@@ -2649,7 +3575,15 @@ CREATE INDEX wake_notifications_consumer_id_idx ON rouse.wake_notifications USIN
 
 CREATE INDEX wake_notifications_next_attempt_at_idx ON rouse.wake_notifications USING btree (next_attempt_at) WHERE (next_attempt_at IS NOT NULL);
 
+CREATE INDEX wake_notifications_target_pool_id_open_idx ON rouse.wake_notifications USING btree (target_pool_id, created_at) WHERE ((resolved_at IS NULL) AND (target_pool_id IS NOT NULL));
+
 CREATE INDEX wake_notifications_target_runner_id_open_idx ON rouse.wake_notifications USING btree (target_runner_id, created_at) WHERE ((resolved_at IS NULL) AND (target_runner_id IS NOT NULL));
+
+CREATE INDEX worker_pool_members_owner_principal_idx ON rouse.worker_pool_members USING btree (owner_principal, pool_id);
+
+CREATE INDEX worker_pool_members_runner_id_idx ON rouse.worker_pool_members USING btree (runner_id);
+
+CREATE INDEX worker_pools_owner_principal_idx ON rouse.worker_pools USING btree (owner_principal, id);
 
 CREATE TRIGGER t100_entity_changed AFTER UPDATE ON rouse.entities FOR EACH ROW WHEN (((new.member AND ((new.status)::text IS DISTINCT FROM (old.status)::text)) OR (new.tags IS DISTINCT FROM old.tags))) EXECUTE FUNCTION rouse.t100_entity_changed();
 
@@ -2682,6 +3616,9 @@ ALTER TABLE ONLY rouse.memberships
 ALTER TABLE ONLY rouse.observers
     ADD CONSTRAINT observers_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id) ON DELETE SET NULL;
 
+ALTER TABLE ONLY rouse.producer_marks
+    ADD CONSTRAINT producer_marks_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY rouse.producers
     ADD CONSTRAINT producers_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id) ON DELETE CASCADE;
 
@@ -2691,17 +3628,29 @@ ALTER TABLE ONLY rouse.runners
 ALTER TABLE ONLY rouse.scheduled_tasks
     ADD CONSTRAINT scheduled_tasks_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id) ON DELETE CASCADE;
 
+ALTER TABLE ONLY rouse.stream_marks
+    ADD CONSTRAINT stream_marks_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY rouse.stream_retention
+    ADD CONSTRAINT stream_retention_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY rouse.stream_trims
+    ADD CONSTRAINT stream_trims_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id) ON DELETE CASCADE;
+
 ALTER TABLE ONLY rouse.streams
     ADD CONSTRAINT streams_forked_from_fkey FOREIGN KEY (forked_from) REFERENCES rouse.streams(id);
 
 ALTER TABLE ONLY rouse.users
     ADD CONSTRAINT users_service_id_fkey FOREIGN KEY (service_id) REFERENCES rouse.services(id);
 
+ALTER TABLE ONLY rouse.worker_pools
+    ADD CONSTRAINT worker_pools_service_id_fkey FOREIGN KEY (service_id) REFERENCES rouse.services(id);
+
 CREATE PUBLICATION rouse_notice WITH (publish = 'insert, update, delete, truncate');
 
 CREATE PUBLICATION rouse_rows WITH (publish = 'insert, update, delete, truncate');
 
-ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.consumer_claims (service_id, consumer_id, epoch, wake_id, entity_url, stream_path, runner_id, status, claimed_at, last_heartbeat_at, lease_expires_at, released_at, acked_streams, updated_at);
+ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.consumer_claims (service_id, consumer_id, epoch, wake_id, entity_url, stream_path, runner_id, status, claimed_at, last_heartbeat_at, lease_expires_at, released_at, acked_streams, updated_at, pool_id);
 
 ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.entities (service_id, url, type, status, dispatch_policy, tags, spawn_args, sandbox, parent, created_by, type_revision, inbox_schemas, state_schemas, created_at, updated_at);
 
@@ -2719,4 +3668,8 @@ ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.runners;
 
 ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.users;
 
-ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.wake_notifications (service_id, wake_id, entity_url, target_type, target_runner_id, target_webhook_url, target, runner_wake_stream, runner_wake_stream_offset, notification_public, delivery_status, claim_status, created_at, delivered_at, claimed_at, resolved_at);
+ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.wake_notifications (service_id, wake_id, entity_url, target_type, target_runner_id, target_webhook_url, target, runner_wake_stream, runner_wake_stream_offset, notification_public, delivery_status, claim_status, created_at, delivered_at, claimed_at, resolved_at, target_pool_id, target_index, attempt);
+
+ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.worker_pool_members;
+
+ALTER PUBLICATION rouse_rows ADD TABLE ONLY rouse.worker_pools;

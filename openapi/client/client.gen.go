@@ -339,6 +339,24 @@ func (e InboxPatchStatus) Valid() bool {
 	}
 }
 
+// Defines values for MoveResultOutcome.
+const (
+	Moved     MoveResultOutcome = "moved"
+	Unchanged MoveResultOutcome = "unchanged"
+)
+
+// Valid indicates whether the value is a known member of the MoveResultOutcome enum.
+func (e MoveResultOutcome) Valid() bool {
+	switch e {
+	case Moved:
+		return true
+	case Unchanged:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for OptionsStructReplica.
 const (
 	Default OptionsStructReplica = "default"
@@ -351,6 +369,30 @@ func (e OptionsStructReplica) Valid() bool {
 	case Default:
 		return true
 	case Full:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ParkedReason.
+const (
+	ParkedReasonAttemptsExhausted ParkedReason = "attempts_exhausted"
+	ParkedReasonDeliveryFailed    ParkedReason = "delivery_failed"
+	ParkedReasonNoTarget          ParkedReason = "no_target"
+	ParkedReasonUnclaimed         ParkedReason = "unclaimed"
+)
+
+// Valid indicates whether the value is a known member of the ParkedReason enum.
+func (e ParkedReason) Valid() bool {
+	switch e {
+	case ParkedReasonAttemptsExhausted:
+		return true
+	case ParkedReasonDeliveryFailed:
+		return true
+	case ParkedReasonNoTarget:
+		return true
+	case ParkedReasonUnclaimed:
 		return true
 	default:
 		return false
@@ -396,6 +438,123 @@ func (e PluginInfoState) Valid() bool {
 	case PluginInfoStateUp:
 		return true
 	case PluginInfoStateWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PoolAdminStatus.
+const (
+	PoolAdminStatusDisabled PoolAdminStatus = "disabled"
+	PoolAdminStatusEnabled  PoolAdminStatus = "enabled"
+)
+
+// Valid indicates whether the value is a known member of the PoolAdminStatus enum.
+func (e PoolAdminStatus) Valid() bool {
+	switch e {
+	case PoolAdminStatusDisabled:
+		return true
+	case PoolAdminStatusEnabled:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PoolMemberLiveness.
+const (
+	PoolMemberLivenessOffline PoolMemberLiveness = "offline"
+	PoolMemberLivenessOnline  PoolMemberLiveness = "online"
+)
+
+// Valid indicates whether the value is a known member of the PoolMemberLiveness enum.
+func (e PoolMemberLiveness) Valid() bool {
+	switch e {
+	case PoolMemberLivenessOffline:
+		return true
+	case PoolMemberLivenessOnline:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PoolMemberStatus.
+const (
+	PoolMemberStatusActive   PoolMemberStatus = "active"
+	PoolMemberStatusDisabled PoolMemberStatus = "disabled"
+	PoolMemberStatusInvited  PoolMemberStatus = "invited"
+)
+
+// Valid indicates whether the value is a known member of the PoolMemberStatus enum.
+func (e PoolMemberStatus) Valid() bool {
+	switch e {
+	case PoolMemberStatusActive:
+		return true
+	case PoolMemberStatusDisabled:
+		return true
+	case PoolMemberStatusInvited:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PoolMemberPutStatus.
+const (
+	PoolMemberPutStatusActive   PoolMemberPutStatus = "active"
+	PoolMemberPutStatusDisabled PoolMemberPutStatus = "disabled"
+)
+
+// Valid indicates whether the value is a known member of the PoolMemberPutStatus enum.
+func (e PoolMemberPutStatus) Valid() bool {
+	switch e {
+	case PoolMemberPutStatusActive:
+		return true
+	case PoolMemberPutStatusDisabled:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PoolPutAdminStatus.
+const (
+	PoolPutAdminStatusDisabled PoolPutAdminStatus = "disabled"
+	PoolPutAdminStatusEnabled  PoolPutAdminStatus = "enabled"
+)
+
+// Valid indicates whether the value is a known member of the PoolPutAdminStatus enum.
+func (e PoolPutAdminStatus) Valid() bool {
+	switch e {
+	case PoolPutAdminStatusDisabled:
+		return true
+	case PoolPutAdminStatusEnabled:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for RedriveAllBodyReason.
+const (
+	RedriveAllBodyReasonAttemptsExhausted RedriveAllBodyReason = "attempts_exhausted"
+	RedriveAllBodyReasonDeliveryFailed    RedriveAllBodyReason = "delivery_failed"
+	RedriveAllBodyReasonNoTarget          RedriveAllBodyReason = "no_target"
+	RedriveAllBodyReasonUnclaimed         RedriveAllBodyReason = "unclaimed"
+)
+
+// Valid indicates whether the value is a known member of the RedriveAllBodyReason enum.
+func (e RedriveAllBodyReason) Valid() bool {
+	switch e {
+	case RedriveAllBodyReasonAttemptsExhausted:
+		return true
+	case RedriveAllBodyReasonDeliveryFailed:
+		return true
+	case RedriveAllBodyReasonNoTarget:
+		return true
+	case RedriveAllBodyReasonUnclaimed:
 		return true
 	default:
 		return false
@@ -570,6 +729,27 @@ func (e RunnerHealthDocRunnerStructLivenessStatus) Valid() bool {
 	}
 }
 
+// Defines values for RunnerPoolStatus.
+const (
+	RunnerPoolStatusActive   RunnerPoolStatus = "active"
+	RunnerPoolStatusDisabled RunnerPoolStatus = "disabled"
+	RunnerPoolStatusInvited  RunnerPoolStatus = "invited"
+)
+
+// Valid indicates whether the value is a known member of the RunnerPoolStatus enum.
+func (e RunnerPoolStatus) Valid() bool {
+	switch e {
+	case RunnerPoolStatusActive:
+		return true
+	case RunnerPoolStatusDisabled:
+		return true
+	case RunnerPoolStatusInvited:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for RunnerRegisterAdminStatus.
 const (
 	RunnerRegisterAdminStatusDisabled RunnerRegisterAdminStatus = "disabled"
@@ -690,6 +870,27 @@ func (e SignalRequestSignal) Valid() bool {
 	}
 }
 
+// Defines values for StreamRetentionSource.
+const (
+	None   StreamRetentionSource = "none"
+	Stream StreamRetentionSource = "stream"
+	Type   StreamRetentionSource = "type"
+)
+
+// Valid indicates whether the value is a known member of the StreamRetentionSource enum.
+func (e StreamRetentionSource) Valid() bool {
+	switch e {
+	case None:
+		return true
+	case Stream:
+		return true
+	case Type:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for SubscriptionInfoState.
 const (
 	SubscriptionInfoStateClaimed SubscriptionInfoState = "claimed"
@@ -716,16 +917,31 @@ func (e SubscriptionInfoState) Valid() bool {
 
 // Defines values for SubscriptionInfoStatus.
 const (
-	Active SubscriptionInfoStatus = "active"
-	Failed SubscriptionInfoStatus = "failed"
+	SubscriptionInfoStatusActive SubscriptionInfoStatus = "active"
+	SubscriptionInfoStatusFailed SubscriptionInfoStatus = "failed"
 )
 
 // Valid indicates whether the value is a known member of the SubscriptionInfoStatus enum.
 func (e SubscriptionInfoStatus) Valid() bool {
 	switch e {
-	case Active:
+	case SubscriptionInfoStatusActive:
 		return true
-	case Failed:
+	case SubscriptionInfoStatusFailed:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for TrimmedLimitedBy.
+const (
+	Cursor TrimmedLimitedBy = "cursor"
+)
+
+// Valid indicates whether the value is a known member of the TrimmedLimitedBy enum.
+func (e TrimmedLimitedBy) Valid() bool {
+	switch e {
+	case Cursor:
 		return true
 	default:
 		return false
@@ -871,6 +1087,9 @@ type CallbackAnswer struct {
 	NextWake *bool `json:"next_wake,omitempty"`
 	Ok       bool  `json:"ok"`
 
+	// ReleaseBy The entity is to be worked by somebody else: release it now. At this time, and no later, the lease ends whatever heartbeats come.
+	ReleaseBy *time.Time `json:"release_by,omitempty"`
+
 	// Token The same as claimToken.
 	Token      *string `json:"token,omitempty"`
 	WakeID     *string `json:"wakeId,omitempty"`
@@ -889,6 +1108,7 @@ type Claim struct {
 	LastHeartbeatAt *time.Time      `json:"last_heartbeat_at"`
 	LeaseExpiresAt  *time.Time      `json:"lease_expires_at"`
 	NextWake        *bool           `json:"next_wake"`
+	PoolID          *string         `json:"pool_id,omitempty"`
 	ReleasedAt      *time.Time      `json:"released_at"`
 	RunnerID        *string         `json:"runner_id"`
 	Status          string          `json:"status"`
@@ -997,17 +1217,22 @@ type DeliveryAttempt struct {
 
 // DispatchPolicy defines model for DispatchPolicy.
 type DispatchPolicy struct {
-	// Targets Where wakes go. Exactly one target.
+	GiveUp *GiveUp `json:"giveUp,omitempty"`
+
+	// Targets Where wakes go: to the first target, and on to the next one when its conditions are met.
 	Targets []DispatchTarget `json:"targets"`
 }
 
 // DispatchState defines model for DispatchState.
 type DispatchState struct {
-	ActiveClaimedAt          *time.Time      `json:"active_claimed_at"`
-	ActiveConsumerID         *string         `json:"active_consumer_id"`
-	ActiveEpoch              *int64          `json:"active_epoch"`
-	ActiveLeaseExpiresAt     *time.Time      `json:"active_lease_expires_at"`
-	ActiveRunnerID           *string         `json:"active_runner_id"`
+	ActiveClaimedAt      *time.Time `json:"active_claimed_at"`
+	ActiveConsumerID     *string    `json:"active_consumer_id"`
+	ActiveEpoch          *int64     `json:"active_epoch"`
+	ActiveLeaseExpiresAt *time.Time `json:"active_lease_expires_at"`
+	ActiveRunnerID       *string    `json:"active_runner_id"`
+
+	// Attempts Wakes since it last got on.
+	Attempts                 int32           `json:"attempts"`
 	EntityURL                string          `json:"entity_url"`
 	LastClaimedAt            *time.Time      `json:"last_claimed_at"`
 	LastCompletedAt          *time.Time      `json:"last_completed_at"`
@@ -1017,10 +1242,23 @@ type DispatchState struct {
 	OutstandingWakeCreatedAt *time.Time      `json:"outstanding_wake_created_at"`
 	OutstandingWakeID        *string         `json:"outstanding_wake_id"`
 	OutstandingWakeTarget    json.RawMessage `json:"outstanding_wake_target"`
-	PendingReason            *string         `json:"pending_reason"`
-	PendingSince             *time.Time      `json:"pending_since"`
-	PendingSourceStreams     json.RawMessage `json:"pending_source_streams"`
-	UpdatedAt                time.Time       `json:"updated_at"`
+
+	// ParkedAt Given up since; see parked_reason.
+	ParkedAt             *time.Time      `json:"parked_at,omitempty"`
+	ParkedReason         *string         `json:"parked_reason,omitempty"`
+	PendingReason        *string         `json:"pending_reason"`
+	PendingSince         *time.Time      `json:"pending_since"`
+	PendingSourceStreams json.RawMessage `json:"pending_source_streams"`
+
+	// PoolID The worker pool its wake or claim is for.
+	PoolID *string `json:"pool_id,omitempty"`
+
+	// ReleaseBy Its holder was asked to hand it over until then.
+	ReleaseBy *time.Time `json:"release_by,omitempty"`
+
+	// TargetIndex Which target of its policy its wake or claim is for, from 0.
+	TargetIndex int32     `json:"target_index"`
+	UpdatedAt   time.Time `json:"updated_at"`
 }
 
 // DispatchTarget defines model for DispatchTarget.
@@ -1031,13 +1269,17 @@ type DispatchTarget struct {
 	// SubscriptionID A label that webhooks of the ecosystem look for.
 	SubscriptionID *string `json:"subscription_id,omitempty"`
 
-	// Type runner, webhook, or the type of a transport plugin.
+	// Type runner, worker-pool, webhook, or the type of a transport plugin.
 	//
 	// Example: runner
 	Type string `json:"type"`
 
 	// URL For type webhook: where the wake is POSTed.
-	URL                  *string                `json:"url,omitempty"`
+	URL  *string `json:"url,omitempty"`
+	When *MoveOn `json:"when,omitempty"`
+
+	// WorkerPoolID For type worker-pool: the pool whose members may claim the wake.
+	WorkerPoolID         *string                `json:"workerPoolId,omitempty"`
 	AdditionalProperties map[string]interface{} `json:"-"`
 }
 
@@ -1061,6 +1303,7 @@ type Entity struct {
 	CreatedAt                     int64             `json:"created_at"`
 	CreatedBy                     *string           `json:"created_by,omitempty"`
 	DispatchPolicy                *DispatchPolicy   `json:"dispatch_policy,omitempty"`
+	Display                       *EntityWords      `json:"display,omitempty"`
 	ExternallyWritableCollections *json.RawMessage  `json:"externally_writable_collections,omitempty"`
 	Parent                        *string           `json:"parent,omitempty"`
 	Sandbox                       *json.RawMessage  `json:"sandbox,omitempty"`
@@ -1091,6 +1334,7 @@ type EntityTx struct {
 	CreatedAt                     int64             `json:"created_at"`
 	CreatedBy                     *string           `json:"created_by,omitempty"`
 	DispatchPolicy                *DispatchPolicy   `json:"dispatch_policy,omitempty"`
+	Display                       *EntityWords      `json:"display,omitempty"`
 	ExternallyWritableCollections *json.RawMessage  `json:"externally_writable_collections,omitempty"`
 	Parent                        *string           `json:"parent,omitempty"`
 	Sandbox                       *json.RawMessage  `json:"sandbox,omitempty"`
@@ -1161,6 +1405,12 @@ type EntityTypeSchemas struct {
 	StateSchemas *map[string]json.RawMessage `json:"state_schemas,omitempty"`
 }
 
+// EntityWords defines model for EntityWords.
+type EntityWords struct {
+	Code    string `json:"code"`
+	Display string `json:"display"`
+}
+
 // EventSources defines model for EventSources.
 type EventSources struct {
 	EventSources []json.RawMessage `json:"eventSources"`
@@ -1206,6 +1456,15 @@ type ForkResult struct {
 	// Entities The root and the descendants forked with it.
 	Entities []Entity `json:"entities"`
 	Root     Entity   `json:"root"`
+}
+
+// GiveUp defines model for GiveUp.
+type GiveUp struct {
+	// AfterMs Work has waited for so long without anybody at it.
+	AfterMs *int64 `json:"afterMs,omitempty"`
+
+	// Attempts So many wakes without progress.
+	Attempts *int64 `json:"attempts,omitempty"`
 }
 
 // Grant defines model for Grant.
@@ -1303,6 +1562,55 @@ type MembershipStreamRequest struct {
 	Tags *map[string]string `json:"tags,omitempty"`
 }
 
+// MoveOn defines model for MoveOn.
+type MoveOn struct {
+	// Failed The wake could not be delivered.
+	Failed *bool `json:"failed,omitempty"`
+
+	// Full The runner or the pool holds as many claims as it may.
+	Full *bool `json:"full,omitempty"`
+
+	// Offline The runner, or every member of the pool, is offline.
+	Offline *bool `json:"offline,omitempty"`
+
+	// UnclaimedAfterMs Nobody has claimed the wake for so long.
+	UnclaimedAfterMs *int64 `json:"unclaimedAfterMs,omitempty"`
+}
+
+// MoveRequest defines model for MoveRequest.
+type MoveRequest struct {
+	// DeadlineMs How long whoever holds the entity now may go on; it is asked to release at once. 0 fences it now. Default 30 s.
+	DeadlineMs     *int64         `json:"deadline_ms,omitempty"`
+	DispatchPolicy DispatchPolicy `json:"dispatch_policy"`
+
+	// Reason Kept in the history.
+	Reason *string `json:"reason,omitempty"`
+}
+
+// MoveResult defines model for MoveResult.
+type MoveResult struct {
+	Ok      bool              `json:"ok"`
+	Outcome MoveResultOutcome `json:"outcome"`
+
+	// ReleaseBy When the claim of whoever holds the entity ends at the latest; absent: nobody holds it.
+	ReleaseBy *time.Time `json:"release_by,omitempty"`
+	Txid      *int64     `json:"txid,omitempty"`
+}
+
+// MoveResultOutcome defines model for MoveResult.Outcome.
+type MoveResultOutcome string
+
+// OldPolicy defines model for OldPolicy.
+type OldPolicy struct {
+	DispatchPolicy json.RawMessage `json:"dispatch_policy"`
+
+	// MovedBy Who replaced it.
+	MovedBy    string    `json:"moved_by"`
+	Reason     *string   `json:"reason,omitempty"`
+	ReplacedAt time.Time `json:"replaced_at"`
+	Revision   int64     `json:"revision"`
+}
+
 // OptionsStruct defines model for OptionsStruct.
 type OptionsStruct struct {
 	Columns  *[]string        `json:"columns,omitempty"`
@@ -1319,6 +1627,24 @@ type OptionsStruct struct {
 
 // OptionsStructReplica defines model for OptionsStruct.Replica.
 type OptionsStructReplica string
+
+// Parked defines model for Parked.
+type Parked struct {
+	// Attempts Wakes without progress.
+	Attempts       int64            `json:"attempts"`
+	DispatchPolicy *json.RawMessage `json:"dispatch_policy,omitempty"`
+	EntityURL      string           `json:"entity_url"`
+	LastError      *string          `json:"last_error,omitempty"`
+	ParkedAt       time.Time        `json:"parked_at"`
+
+	// PendingSince Since when its work waits.
+	PendingSince *time.Time   `json:"pending_since,omitempty"`
+	Reason       ParkedReason `json:"reason"`
+	Type         string       `json:"type"`
+}
+
+// ParkedReason defines model for Parked.Reason.
+type ParkedReason string
 
 // PathOffset defines model for PathOffset.
 type PathOffset struct {
@@ -1375,6 +1701,99 @@ type PluginLogLine struct {
 	Text string    `json:"text"`
 }
 
+// Pool defines model for Pool.
+type Pool struct {
+	// ActiveClaims Counted from the mutex, never self-reported.
+	ActiveClaims   int64           `json:"active_claims"`
+	AdminStatus    PoolAdminStatus `json:"admin_status"`
+	CapacityPolicy PoolCapacity    `json:"capacity_policy"`
+	CreatedAt      time.Time       `json:"created_at"`
+	ID             string          `json:"id"`
+	Members        []PoolMember    `json:"members"`
+	Name           string          `json:"name"`
+	OwnerPrincipal string          `json:"owner_principal"`
+	UpdatedAt      time.Time       `json:"updated_at"`
+
+	// WaitingWakes Wakes that nobody has claimed yet.
+	WaitingWakes int64 `json:"waiting_wakes"`
+
+	// WakeStream Read by every member; the first valid claim of an entry wins.
+	WakeStream string `json:"wake_stream"`
+}
+
+// PoolAdminStatus defines model for Pool.AdminStatus.
+type PoolAdminStatus string
+
+// PoolCapacity defines model for PoolCapacity.
+type PoolCapacity struct {
+	MaxConcurrentClaimsPerRunner *int32 `json:"maxConcurrentClaimsPerRunner,omitempty"`
+	MaxTotalClaims               *int32 `json:"maxTotalClaims,omitempty"`
+}
+
+// PoolJoinToken defines model for PoolJoinToken.
+type PoolJoinToken struct {
+	ExpiresAt time.Time `json:"expires_at"`
+
+	// JoinToken Shown once and kept nowhere. Whoever has it may put runners of their own into the pool.
+	JoinToken string `json:"join_token"`
+}
+
+// PoolJoinTokenRequest defines model for PoolJoinTokenRequest.
+type PoolJoinTokenRequest struct {
+	// TTLSeconds How long it can be used. Default one hour.
+	TTLSeconds *int64 `json:"ttl_seconds,omitempty"`
+}
+
+// PoolMember defines model for PoolMember.
+type PoolMember struct {
+	// ActiveClaims Claims of this pool's wakes that it holds now.
+	ActiveClaims int64 `json:"active_claims"`
+
+	// Capacity How many claims the runner holds at once, of this pool's and other wakes; absent: any number.
+	Capacity       *int32              `json:"capacity,omitempty"`
+	Label          *string             `json:"label,omitempty"`
+	Liveness       *PoolMemberLiveness `json:"liveness,omitempty"`
+	OwnerPrincipal *string             `json:"owner_principal,omitempty"`
+	RunnerID       string              `json:"runner_id"`
+
+	// Status invited: its owner has not accepted yet; disabled: it finishes what it holds and is granted nothing more.
+	Status PoolMemberStatus `json:"status"`
+}
+
+// PoolMemberLiveness defines model for PoolMember.Liveness.
+type PoolMemberLiveness string
+
+// PoolMemberStatus invited: its owner has not accepted yet; disabled: it finishes what it holds and is granted nothing more.
+type PoolMemberStatus string
+
+// PoolMemberPut defines model for PoolMemberPut.
+type PoolMemberPut struct {
+	// JoinToken Lets the runner's owner join without an invitation.
+	JoinToken *string `json:"join_token,omitempty"`
+
+	// Status Default active. disabled drains it.
+	Status *PoolMemberPutStatus `json:"status,omitempty"`
+}
+
+// PoolMemberPutStatus Default active. disabled drains it.
+type PoolMemberPutStatus string
+
+// PoolPut defines model for PoolPut.
+type PoolPut struct {
+	// AdminStatus Of a disabled pool nothing is granted; what its members hold runs to its end.
+	AdminStatus    *PoolPutAdminStatus `json:"admin_status,omitempty"`
+	CapacityPolicy *PoolCapacity       `json:"capacity_policy,omitempty"`
+
+	// Name What people see; default: the id.
+	Name *string `json:"name,omitempty"`
+
+	// OwnerPrincipal A principal URL; only the caller's own.
+	OwnerPrincipal *string `json:"owner_principal,omitempty"`
+}
+
+// PoolPutAdminStatus Of a disabled pool nothing is granted; what its members hold runs to its end.
+type PoolPutAdminStatus string
+
 // Problem defines model for Problem.
 type Problem struct {
 	// Code Stable. Match on it.
@@ -1415,6 +1834,46 @@ type ProblemError struct {
 	AdditionalProperties map[string]interface{} `json:"-"`
 }
 
+// RedriveAllBody defines model for RedriveAllBody.
+type RedriveAllBody struct {
+	// Limit At most so many. Default 1000.
+	Limit *int64 `json:"limit,omitempty"`
+
+	// Reason Only what was parked for this reason.
+	Reason *RedriveAllBodyReason `json:"reason,omitempty"`
+
+	// Type Only entities of this type.
+	Type *string `json:"type,omitempty"`
+}
+
+// RedriveAllBodyReason Only what was parked for this reason.
+type RedriveAllBodyReason string
+
+// RedriveResult defines model for RedriveResult.
+type RedriveResult struct {
+	Ok bool `json:"ok"`
+
+	// Redriven How many were woken again.
+	Redriven int64 `json:"redriven"`
+}
+
+// Redriven defines model for Redriven.
+type Redriven struct {
+	Ok bool `json:"ok"`
+}
+
+// RetentionLimits defines model for RetentionLimits.
+type RetentionLimits struct {
+	// MaxAgeSeconds Messages older than this may go, a little later at the latest.
+	MaxAgeSeconds *int64 `json:"max_age_seconds,omitempty"`
+
+	// MaxBytes The oldest appends go while more bytes are kept. The newest append always stays.
+	MaxBytes *int64 `json:"max_bytes,omitempty"`
+
+	// MaxMessages The oldest appends go as long as this many messages stay.
+	MaxMessages *int64 `json:"max_messages,omitempty"`
+}
+
 // RowTxid defines model for RowTxid.
 type RowTxid struct {
 	// Txid The txid in the headers of the row on the entity's stream.
@@ -1437,12 +1896,21 @@ type Runner struct {
 	LastSeenAt  *time.Time       `json:"last_seen_at"`
 
 	// Liveness Derived from the heartbeat lease.
-	Liveness               RunnerLiveness  `json:"liveness"`
-	LivenessLeaseExpiresAt *time.Time      `json:"liveness_lease_expires_at"`
-	OwnerPrincipal         string          `json:"owner_principal"`
-	SandboxProfiles        json.RawMessage `json:"sandbox_profiles"`
-	UpdatedAt              time.Time       `json:"updated_at"`
-	WakeStream             string          `json:"wake_stream"`
+	Liveness               RunnerLiveness `json:"liveness"`
+	LivenessLeaseExpiresAt *time.Time     `json:"liveness_lease_expires_at"`
+	OwnerPrincipal         string         `json:"owner_principal"`
+
+	// Pools In the answer of a heartbeat: the worker pools it is in, whose wake streams it reads too.
+	Pools           *[]RunnerPool   `json:"pools,omitempty"`
+	SandboxProfiles json.RawMessage `json:"sandbox_profiles"`
+	UpdatedAt       time.Time       `json:"updated_at"`
+
+	// WakeKey The X25519 public key, in base64, that the entries of its wake streams are sealed to. Absent: they are served in the clear.
+	WakeKey *string `json:"wake_key,omitempty"`
+
+	// WakeKeyID The keyId of entries that are sealed to it.
+	WakeKeyID  *string `json:"wake_key_id,omitempty"`
+	WakeStream string  `json:"wake_stream"`
 
 	// WakeStreamOffset The cursor the runner last reported.
 	WakeStreamOffset *string  `json:"wake_stream_offset"`
@@ -1523,9 +1991,18 @@ type RunnerHealthDocRunnerStruct struct {
 	LivenessLeaseExpiresAt *time.Time                                `json:"liveness_lease_expires_at"`
 	LivenessStatus         RunnerHealthDocRunnerStructLivenessStatus `json:"liveness_status"`
 	OwnerPrincipal         string                                    `json:"owner_principal"`
-	SandboxProfiles        json.RawMessage                           `json:"sandbox_profiles"`
-	UpdatedAt              time.Time                                 `json:"updated_at"`
-	WakeStream             string                                    `json:"wake_stream"`
+
+	// Pools In the answer of a heartbeat: the worker pools it is in, whose wake streams it reads too.
+	Pools           *[]RunnerPool   `json:"pools,omitempty"`
+	SandboxProfiles json.RawMessage `json:"sandbox_profiles"`
+	UpdatedAt       time.Time       `json:"updated_at"`
+
+	// WakeKey The X25519 public key, in base64, that the entries of its wake streams are sealed to. Absent: they are served in the clear.
+	WakeKey *string `json:"wake_key,omitempty"`
+
+	// WakeKeyID The keyId of entries that are sealed to it.
+	WakeKeyID  *string `json:"wake_key_id,omitempty"`
+	WakeStream string  `json:"wake_stream"`
 
 	// WakeStreamOffset The cursor the runner last reported.
 	WakeStreamOffset *string  `json:"wake_stream_offset"`
@@ -1556,6 +2033,16 @@ type RunnerHeartbeat struct {
 	WakeStreamOffset       *string    `json:"wake_stream_offset,omitempty"`
 }
 
+// RunnerPool defines model for RunnerPool.
+type RunnerPool struct {
+	PoolID     string           `json:"pool_id"`
+	Status     RunnerPoolStatus `json:"status"`
+	WakeStream string           `json:"wake_stream"`
+}
+
+// RunnerPoolStatus defines model for RunnerPool.Status.
+type RunnerPoolStatus string
+
 // RunnerRegister defines model for RunnerRegister.
 type RunnerRegister struct {
 	AdminStatus *RunnerRegisterAdminStatus `json:"admin_status,omitempty"`
@@ -1568,6 +2055,9 @@ type RunnerRegister struct {
 	OwnerPrincipal  *string           `json:"owner_principal,omitempty"`
 	SandboxProfiles *[]SandboxProfile `json:"sandbox_profiles,omitempty"`
 
+	// WakeKey The base64 of an X25519 public key to seal its wakes to. Left out: the key stays as it is.
+	WakeKey *string `json:"wake_key,omitempty"`
+
 	// WakeStream Only /runners/{id}/wake.
 	WakeStream *string `json:"wake_stream,omitempty"`
 }
@@ -1577,6 +2067,12 @@ type RunnerRegisterAdminStatus string
 
 // RunnerRegisterKind defines model for RunnerRegister.Kind.
 type RunnerRegisterKind string
+
+// RunnerWakeKey defines model for RunnerWakeKey.
+type RunnerWakeKey struct {
+	// WakeKey The base64 of an X25519 public key. The private one stays with the runner.
+	WakeKey string `json:"wake_key"`
+}
 
 // SandboxProfile defines model for SandboxProfile.
 type SandboxProfile struct {
@@ -1743,6 +2239,49 @@ type SpawnWake struct {
 	TimeoutMs *float64 `json:"timeoutMs,omitempty"`
 }
 
+// StreamRetention defines model for StreamRetention.
+type StreamRetention struct {
+	// Bytes How much is kept.
+	Bytes int64 `json:"bytes"`
+
+	// Deleting What was trimmed is still being deleted, or is read by forks.
+	Deleting *bool `json:"deleting,omitempty"`
+
+	// EarliestOffset Where what is kept begins: a read below it is answered 410.
+	EarliestOffset string `json:"earliest_offset"`
+
+	// EntityType The entity's type, if that has limits.
+	EntityType *string `json:"entity_type,omitempty"`
+
+	// MaxAgeSeconds Messages older than this may go, a little later at the latest.
+	MaxAgeSeconds *int64 `json:"max_age_seconds,omitempty"`
+
+	// MaxBytes The oldest appends go while more bytes are kept. The newest append always stays.
+	MaxBytes *int64 `json:"max_bytes,omitempty"`
+
+	// MaxMessages The oldest appends go as long as this many messages stay.
+	MaxMessages *int64 `json:"max_messages,omitempty"`
+
+	// NextOffset The stream's tail.
+	NextOffset string `json:"next_offset"`
+
+	// Source Whose the limits are.
+	Source StreamRetentionSource `json:"source"`
+	Stream string                `json:"stream"`
+}
+
+// StreamRetentionSource Whose the limits are.
+type StreamRetentionSource string
+
+// StreamTrim defines model for StreamTrim.
+type StreamTrim struct {
+	// Before Everything before this offset goes, in whole appends; now is everything there is.
+	Before string `json:"before"`
+
+	// Force Also what somebody has still to read: their cursors move along, and the work is lost.
+	Force *bool `json:"force,omitempty"`
+}
+
 // SubscriptionClaim defines model for SubscriptionClaim.
 type SubscriptionClaim struct {
 	// ClaimID Names the attempt: repeated with it, a claim answers the same again.
@@ -1893,6 +2432,21 @@ type TransportInfo struct {
 	Type string `json:"type"`
 }
 
+// Trimmed defines model for Trimmed.
+type Trimmed struct {
+	EarliestOffset string `json:"earliest_offset"`
+
+	// LimitedBy cursor: a subscription, an observer or the entity has still to read what follows.
+	LimitedBy  *TrimmedLimitedBy `json:"limited_by,omitempty"`
+	NextOffset string            `json:"next_offset"`
+
+	// Trimmed Whether the stream begins later than before.
+	Trimmed bool `json:"trimmed"`
+}
+
+// TrimmedLimitedBy cursor: a subscription, an observer or the entity has still to read what follows.
+type TrimmedLimitedBy string
+
 // Txid defines model for Txid.
 type Txid struct {
 	Txid int64 `json:"txid"`
@@ -1916,6 +2470,10 @@ type TypeGrantRequestSubjectKind string
 
 // Wake defines model for Wake.
 type Wake struct {
+	// Attempt The how-manieth wake since progress.
+	Attempt int32 `json:"attempt"`
+
+	// Attempts Deliveries that were tried.
 	Attempts               int32           `json:"attempts"`
 	ClaimStatus            string          `json:"claim_status"`
 	ClaimedAt              *time.Time      `json:"claimed_at"`
@@ -1929,10 +2487,14 @@ type Wake struct {
 	ResolvedAt             *time.Time      `json:"resolved_at"`
 	RunnerWakeStream       *string         `json:"runner_wake_stream"`
 	RunnerWakeStreamOffset *string         `json:"runner_wake_stream_offset"`
-	TargetRunnerID         *string         `json:"target_runner_id"`
-	TargetType             string          `json:"target_type"`
-	TargetWebhookURL       *string         `json:"target_webhook_url"`
-	WakeID                 string          `json:"wake_id"`
+
+	// TargetIndex Which target of the policy it is for, from 0.
+	TargetIndex      int32   `json:"target_index"`
+	TargetPoolID     *string `json:"target_pool_id,omitempty"`
+	TargetRunnerID   *string `json:"target_runner_id"`
+	TargetType       string  `json:"target_type"`
+	TargetWebhookURL *string `json:"target_webhook_url"`
+	WakeID           string  `json:"wake_id"`
 }
 
 // WakeCallback defines model for WakeCallback.
@@ -1947,6 +2509,9 @@ type WakeCallback struct {
 
 	// Error With done: records the run as failed.
 	Error *string `json:"error,omitempty"`
+
+	// RunnerID With a claim of a worker pool's wake: which of its members claims.
+	RunnerID *string `json:"runnerId,omitempty"`
 
 	// WakeID Given: claim.
 	WakeID *string `json:"wakeId,omitempty"`
@@ -1967,6 +2532,10 @@ type WakeEntity struct {
 
 // WakeFile defines model for WakeFile.
 type WakeFile struct {
+	// Attempt The how-manieth wake since progress.
+	Attempt int32 `json:"attempt"`
+
+	// Attempts Deliveries that were tried.
 	Attempts               int32             `json:"attempts"`
 	ClaimStatus            string            `json:"claim_status"`
 	ClaimedAt              *time.Time        `json:"claimed_at"`
@@ -1982,14 +2551,21 @@ type WakeFile struct {
 	ResolvedAt             *time.Time        `json:"resolved_at"`
 	RunnerWakeStream       *string           `json:"runner_wake_stream"`
 	RunnerWakeStreamOffset *string           `json:"runner_wake_stream_offset"`
-	TargetRunnerID         *string           `json:"target_runner_id"`
-	TargetType             string            `json:"target_type"`
-	TargetWebhookURL       *string           `json:"target_webhook_url"`
-	WakeID                 string            `json:"wake_id"`
+
+	// TargetIndex Which target of the policy it is for, from 0.
+	TargetIndex      int32   `json:"target_index"`
+	TargetPoolID     *string `json:"target_pool_id,omitempty"`
+	TargetRunnerID   *string `json:"target_runner_id"`
+	TargetType       string  `json:"target_type"`
+	TargetWebhookURL *string `json:"target_webhook_url"`
+	WakeID           string  `json:"wake_id"`
 }
 
 // WakeNotification defines model for WakeNotification.
 type WakeNotification struct {
+	// Attempt The how-manieth wake it is since the entity last got on; 1 for the first.
+	Attempt *int64 `json:"attempt,omitempty"`
+
 	// Callback Where the lease is confirmed, kept and given back.
 	Callback *string `json:"callback,omitempty"`
 
@@ -2010,10 +2586,13 @@ type WakeNotification struct {
 	StreamPath *string            `json:"streamPath,omitempty"`
 
 	// Streams Each offset is the end of the newest message that asks for work.
-	Streams      *[]PathOffset `json:"streams,omitempty"`
-	TriggerEvent *string       `json:"triggerEvent,omitempty"`
-	TriggeredBy  *[]string     `json:"triggeredBy,omitempty"`
-	WakeID       *string       `json:"wakeId,omitempty"`
+	Streams *[]PathOffset `json:"streams,omitempty"`
+
+	// TargetIndex Which target of the dispatch policy it went to, from 0.
+	TargetIndex  *int64    `json:"targetIndex,omitempty"`
+	TriggerEvent *string   `json:"triggerEvent,omitempty"`
+	TriggeredBy  *[]string `json:"triggeredBy,omitempty"`
+	WakeID       *string   `json:"wakeId,omitempty"`
 
 	// WriteToken Goes into electric-claim-token on appends to the entity's streams.
 	WriteToken           *string                `json:"writeToken,omitempty"`
@@ -2184,7 +2763,7 @@ type ReleaseConsumerParams struct {
 
 // ReadShapeParams defines parameters for ReadShape.
 type ReadShapeParams struct {
-	// Table entities, entity_types, runners, runner_runtime_diagnostics, users, entity_effective_permissions, entity_dispatch_state, wake_notifications or consumer_claims.
+	// Table entities, entity_types, runners, runner_runtime_diagnostics, worker_pools, worker_pool_members, users, entity_effective_permissions, entity_dispatch_state, wake_notifications or consumer_claims.
 	Table string `form:"table" json:"table"`
 
 	// Service The service; default is "default".
@@ -2226,7 +2805,7 @@ type ReadShapeSubsetJSONBody = interface{}
 
 // ReadShapeSubsetParams defines parameters for ReadShapeSubset.
 type ReadShapeSubsetParams struct {
-	// Table entities, entity_types, runners, runner_runtime_diagnostics, users, entity_effective_permissions, entity_dispatch_state, wake_notifications or consumer_claims.
+	// Table entities, entity_types, runners, runner_runtime_diagnostics, worker_pools, worker_pool_members, users, entity_effective_permissions, entity_dispatch_state, wake_notifications or consumer_claims.
 	Table string `form:"table" json:"table"`
 
 	// Service The service; default is "default".
@@ -2256,6 +2835,9 @@ type ListEntitiesParams struct {
 	Parent    *string `form:"parent,omitempty" json:"parent,omitempty"`
 	CreatedBy *string `form:"created_by,omitempty" json:"created_by,omitempty"`
 	Limit     *int64  `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Display Each with what a UI says about it.
+	Display *bool `form:"display,omitempty" json:"display,omitempty"`
 
 	// Cursor From the header Electric-Next-Cursor of the page before.
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
@@ -2383,8 +2965,23 @@ type PatchInboxMessageParams struct {
 	Service *string `form:"service,omitempty" json:"service,omitempty"`
 }
 
+// MoveEntityParams defines parameters for MoveEntity.
+type MoveEntityParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
 // DeletePgSyncObservationParams defines parameters for DeletePgSyncObservation.
 type DeletePgSyncObservationParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// ListEntityPoliciesParams defines parameters for ListEntityPolicies.
+type ListEntityPoliciesParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// RedriveEntityParams defines parameters for RedriveEntity.
+type RedriveEntityParams struct {
 	Service *string `form:"service,omitempty" json:"service,omitempty"`
 }
 
@@ -2494,8 +3091,57 @@ type EnsureMembershipStreamParams struct {
 	Service *string `form:"service,omitempty" json:"service,omitempty"`
 }
 
+// ListParkedParams defines parameters for ListParked.
+type ListParkedParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+
+	// After Only urls behind this one.
+	After *string `form:"after,omitempty" json:"after,omitempty"`
+	Limit *int64  `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// RedriveParkedParams defines parameters for RedriveParked.
+type RedriveParkedParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
 // RegisterPgSyncParams defines parameters for RegisterPgSync.
 type RegisterPgSyncParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// DeleteStreamRetentionParams defines parameters for DeleteStreamRetention.
+type DeleteStreamRetentionParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// GetStreamRetentionParams defines parameters for GetStreamRetention.
+type GetStreamRetentionParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// TrimStreamParams defines parameters for TrimStream.
+type TrimStreamParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// PutStreamRetentionParams defines parameters for PutStreamRetention.
+type PutStreamRetentionParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// DeleteTypeRetentionParams defines parameters for DeleteTypeRetention.
+type DeleteTypeRetentionParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// GetTypeRetentionParams defines parameters for GetTypeRetention.
+type GetTypeRetentionParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// PutTypeRetentionParams defines parameters for PutTypeRetention.
+type PutTypeRetentionParams struct {
 	Service *string `form:"service,omitempty" json:"service,omitempty"`
 }
 
@@ -2546,6 +3192,21 @@ type HeartbeatRunnerParams struct {
 	Service *string `form:"service,omitempty" json:"service,omitempty"`
 }
 
+// ListRunnerPoolsParams defines parameters for ListRunnerPools.
+type ListRunnerPoolsParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// DeleteRunnerWakeKeyParams defines parameters for DeleteRunnerWakeKey.
+type DeleteRunnerWakeKeyParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// PutRunnerWakeKeyParams defines parameters for PutRunnerWakeKey.
+type PutRunnerWakeKeyParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
 // RegisterWakeParams defines parameters for RegisterWake.
 type RegisterWakeParams struct {
 	Service *string `form:"service,omitempty" json:"service,omitempty"`
@@ -2574,6 +3235,50 @@ type RedeliverWakeParams struct {
 	Service *string `form:"service,omitempty" json:"service,omitempty"`
 }
 
+// ListWorkerPoolsParams defines parameters for ListWorkerPools.
+type ListWorkerPoolsParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+
+	// After Only ids behind this one.
+	After *string `form:"after,omitempty" json:"after,omitempty"`
+	Limit *int64  `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// DeleteWorkerPoolParams defines parameters for DeleteWorkerPool.
+type DeleteWorkerPoolParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// GetWorkerPoolParams defines parameters for GetWorkerPool.
+type GetWorkerPoolParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// PutWorkerPoolParams defines parameters for PutWorkerPool.
+type PutWorkerPoolParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// RevokeWorkerPoolJoinTokensParams defines parameters for RevokeWorkerPoolJoinTokens.
+type RevokeWorkerPoolJoinTokensParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// CreateWorkerPoolJoinTokenParams defines parameters for CreateWorkerPoolJoinToken.
+type CreateWorkerPoolJoinTokenParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// DeleteWorkerPoolMemberParams defines parameters for DeleteWorkerPoolMember.
+type DeleteWorkerPoolMemberParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// PutWorkerPoolMemberParams defines parameters for PutWorkerPoolMember.
+type PutWorkerPoolMemberParams struct {
+	Service *string `form:"service,omitempty" json:"service,omitempty"`
+}
+
 // DeleteStreamParams defines parameters for DeleteStream.
 type DeleteStreamParams struct {
 	// Service The service; default is "default".
@@ -2585,7 +3290,7 @@ type ReadStreamParams struct {
 	// Service The service; default is "default".
 	Service *string `form:"service,omitempty" json:"service,omitempty"`
 
-	// Offset From Stream-Next-Offset; -1 is the start, now is the tail.
+	// Offset From Stream-Next-Offset; -1 is the start of what is kept, now is the tail.
 	Offset *string `form:"offset,omitempty" json:"offset,omitempty"`
 
 	// Live long-poll or sse.
@@ -2641,6 +3346,9 @@ type CreateStreamParams struct {
 
 	// StreamExpiresAt RFC 3339 time of expiry.
 	StreamExpiresAt *string `json:"Stream-Expires-At,omitempty"`
+
+	// StreamRetention Limits of what is kept, such as age=7d; bytes=100000000; count=10000.
+	StreamRetention *string `json:"Stream-Retention,omitempty"`
 
 	// StreamClosed true: closed from the start.
 	StreamClosed *string `json:"Stream-Closed,omitempty"`
@@ -2709,6 +3417,9 @@ type PutEntityGrantJSONRequestBody = GrantRequest
 // PatchInboxMessageJSONRequestBody defines body for PatchInboxMessage for application/json ContentType.
 type PatchInboxMessageJSONRequestBody = InboxPatch
 
+// MoveEntityJSONRequestBody defines body for MoveEntity for application/json ContentType.
+type MoveEntityJSONRequestBody = MoveRequest
+
 // PutScheduleJSONRequestBody defines body for PutSchedule for application/json ContentType.
 type PutScheduleJSONRequestBody = ScheduleRequest
 
@@ -2739,8 +3450,20 @@ type EnsureCronStreamJSONRequestBody = CronStreamRequest
 // EnsureMembershipStreamJSONRequestBody defines body for EnsureMembershipStream for application/json ContentType.
 type EnsureMembershipStreamJSONRequestBody = MembershipStreamRequest
 
+// RedriveParkedJSONRequestBody defines body for RedriveParked for application/json ContentType.
+type RedriveParkedJSONRequestBody = RedriveAllBody
+
 // RegisterPgSyncJSONRequestBody defines body for RegisterPgSync for application/json ContentType.
 type RegisterPgSyncJSONRequestBody = PgSyncRequest
+
+// TrimStreamJSONRequestBody defines body for TrimStream for application/json ContentType.
+type TrimStreamJSONRequestBody = StreamTrim
+
+// PutStreamRetentionJSONRequestBody defines body for PutStreamRetention for application/json ContentType.
+type PutStreamRetentionJSONRequestBody = RetentionLimits
+
+// PutTypeRetentionJSONRequestBody defines body for PutTypeRetention for application/json ContentType.
+type PutTypeRetentionJSONRequestBody = RetentionLimits
 
 // RegisterRunnerJSONRequestBody defines body for RegisterRunner for application/json ContentType.
 type RegisterRunnerJSONRequestBody = RunnerRegister
@@ -2750,6 +3473,9 @@ type ClaimForRunnerJSONRequestBody = RunnerClaim
 
 // HeartbeatRunnerJSONRequestBody defines body for HeartbeatRunner for application/json ContentType.
 type HeartbeatRunnerJSONRequestBody = RunnerHeartbeat
+
+// PutRunnerWakeKeyJSONRequestBody defines body for PutRunnerWakeKey for application/json ContentType.
+type PutRunnerWakeKeyJSONRequestBody = RunnerWakeKey
 
 // CreateServiceJSONRequestBody defines body for CreateService for application/json ContentType.
 type CreateServiceJSONRequestBody = ServiceCreate
@@ -2762,6 +3488,15 @@ type WakeCallbackJSONRequestBody = WakeCallback
 
 // UnregisterWakeJSONRequestBody defines body for UnregisterWake for application/json ContentType.
 type UnregisterWakeJSONRequestBody = WakeUnregistration
+
+// PutWorkerPoolJSONRequestBody defines body for PutWorkerPool for application/json ContentType.
+type PutWorkerPoolJSONRequestBody = PoolPut
+
+// CreateWorkerPoolJoinTokenJSONRequestBody defines body for CreateWorkerPoolJoinToken for application/json ContentType.
+type CreateWorkerPoolJoinTokenJSONRequestBody = PoolJoinTokenRequest
+
+// PutWorkerPoolMemberJSONRequestBody defines body for PutWorkerPoolMember for application/json ContentType.
+type PutWorkerPoolMemberJSONRequestBody = PoolMemberPut
 
 // Getter for additional properties for DispatchTarget. Returns the specified
 // element and whether it was found
@@ -2820,6 +3555,22 @@ func (a *DispatchTarget) UnmarshalJSON(b []byte) error {
 		delete(object, "url")
 	}
 
+	if raw, found := object["when"]; found {
+		err = json.Unmarshal(raw, &a.When)
+		if err != nil {
+			return fmt.Errorf("error reading 'when': %w", err)
+		}
+		delete(object, "when")
+	}
+
+	if raw, found := object["workerPoolId"]; found {
+		err = json.Unmarshal(raw, &a.WorkerPoolID)
+		if err != nil {
+			return fmt.Errorf("error reading 'workerPoolId': %w", err)
+		}
+		delete(object, "workerPoolId")
+	}
+
 	if len(object) != 0 {
 		a.AdditionalProperties = make(map[string]interface{})
 		for fieldName, fieldBuf := range object {
@@ -2862,6 +3613,20 @@ func (a DispatchTarget) MarshalJSON() ([]byte, error) {
 		object["url"], err = json.Marshal(a.URL)
 		if err != nil {
 			return nil, fmt.Errorf("error marshaling 'url': %w", err)
+		}
+	}
+
+	if a.When != nil {
+		object["when"], err = json.Marshal(a.When)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'when': %w", err)
+		}
+	}
+
+	if a.WorkerPoolID != nil {
+		object["workerPoolId"], err = json.Marshal(a.WorkerPoolID)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'workerPoolId': %w", err)
 		}
 	}
 
@@ -3766,6 +4531,14 @@ func (a *WakeNotification) UnmarshalJSON(b []byte) error {
 		return err
 	}
 
+	if raw, found := object["attempt"]; found {
+		err = json.Unmarshal(raw, &a.Attempt)
+		if err != nil {
+			return fmt.Errorf("error reading 'attempt': %w", err)
+		}
+		delete(object, "attempt")
+	}
+
 	if raw, found := object["callback"]; found {
 		err = json.Unmarshal(raw, &a.Callback)
 		if err != nil {
@@ -3846,6 +4619,14 @@ func (a *WakeNotification) UnmarshalJSON(b []byte) error {
 		delete(object, "streams")
 	}
 
+	if raw, found := object["targetIndex"]; found {
+		err = json.Unmarshal(raw, &a.TargetIndex)
+		if err != nil {
+			return fmt.Errorf("error reading 'targetIndex': %w", err)
+		}
+		delete(object, "targetIndex")
+	}
+
 	if raw, found := object["triggerEvent"]; found {
 		err = json.Unmarshal(raw, &a.TriggerEvent)
 		if err != nil {
@@ -3896,6 +4677,13 @@ func (a *WakeNotification) UnmarshalJSON(b []byte) error {
 func (a WakeNotification) MarshalJSON() ([]byte, error) {
 	var err error
 	object := make(map[string]json.RawMessage)
+
+	if a.Attempt != nil {
+		object["attempt"], err = json.Marshal(a.Attempt)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'attempt': %w", err)
+		}
+	}
 
 	if a.Callback != nil {
 		object["callback"], err = json.Marshal(a.Callback)
@@ -3964,6 +4752,13 @@ func (a WakeNotification) MarshalJSON() ([]byte, error) {
 		object["streams"], err = json.Marshal(a.Streams)
 		if err != nil {
 			return nil, fmt.Errorf("error marshaling 'streams': %w", err)
+		}
+	}
+
+	if a.TargetIndex != nil {
+		object["targetIndex"], err = json.Marshal(a.TargetIndex)
+		if err != nil {
+			return nil, fmt.Errorf("error marshaling 'targetIndex': %w", err)
 		}
 	}
 
@@ -4432,10 +5227,38 @@ type ClientInterface interface {
 	// Corresponds with PATCH /_electric/entities/{type}/{id}/inbox/{key} (the `PatchInboxMessage` operationId).
 	PatchInboxMessage(ctx context.Context, pType string, id string, key string, params *PatchInboxMessageParams, body PatchInboxMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// MoveEntityWithBody Send an entity's work somewhere else
+	//
+	// Gives the entity another dispatch policy. A wake that nobody has claimed goes to the new target at once; whoever holds the entity is asked to release it, and is fenced at the deadline. The cursor stays where it is.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /_electric/entities/{type}/{id}/move (the `MoveEntity` operationId).
+	MoveEntityWithBody(ctx context.Context, pType string, id string, params *MoveEntityParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// MoveEntity Send an entity's work somewhere else
+	//
+	// Gives the entity another dispatch policy. A wake that nobody has claimed goes to the new target at once; whoever holds the entity is asked to release it, and is fenced at the deadline. The cursor stays where it is.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /_electric/entities/{type}/{id}/move (the `MoveEntity` operationId).
+	MoveEntity(ctx context.Context, pType string, id string, params *MoveEntityParams, body MoveEntityJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// DeletePgSyncObservation Stop observing a synced table
 	//
 	// Corresponds with DELETE /_electric/entities/{type}/{id}/pg-sync-observations/{key} (the `DeletePgSyncObservation` operationId).
 	DeletePgSyncObservation(ctx context.Context, pType string, id string, key string, params *DeletePgSyncObservationParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListEntityPolicies The dispatch policies that an entity had before, newest first
+	//
+	// Corresponds with GET /_electric/entities/{type}/{id}/policies (the `ListEntityPolicies` operationId).
+	ListEntityPolicies(ctx context.Context, pType string, id string, params *ListEntityPoliciesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RedriveEntity Wake a parked entity again
+	//
+	// Corresponds with POST /_electric/entities/{type}/{id}/redrive (the `RedriveEntity` operationId).
+	RedriveEntity(ctx context.Context, pType string, id string, params *RedriveEntityParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteSchedule Remove a schedule; one that is not there is fine
 	//
@@ -4632,6 +5455,31 @@ type ClientInterface interface {
 	// Corresponds with POST /_electric/observations/entities/ensure-stream (the `EnsureMembershipStream` operationId).
 	EnsureMembershipStream(ctx context.Context, params *EnsureMembershipStreamParams, body EnsureMembershipStreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListParked Work that its policy has given up
+	//
+	// What the caller may manage, with the reason. Messages are still taken and wait.
+	//
+	// Corresponds with GET /_electric/parked (the `ListParked` operationId).
+	ListParked(ctx context.Context, params *ListParkedParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RedriveParkedWithBody Wake parked work again
+	//
+	// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /_electric/parked/redrive (the `RedriveParked` operationId).
+	RedriveParkedWithBody(ctx context.Context, params *RedriveParkedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RedriveParked Wake parked work again
+	//
+	// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /_electric/parked/redrive (the `RedriveParked` operationId).
+	RedriveParked(ctx context.Context, params *RedriveParkedParams, body RedriveParkedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// RegisterPgSyncWithBody Refused: this gateway syncs no other database
 	//
 	// Takes any type of body and a specified content type.
@@ -4655,6 +5503,80 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /_electric/plugins/{name}/log (the `GetPluginLog` operationId).
 	GetPluginLog(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteStreamRetention Remove a stream's limits; those of its entity's type hold again
+	//
+	// Corresponds with DELETE /_electric/retention/streams/{path} (the `DeleteStreamRetention` operationId).
+	DeleteStreamRetention(ctx context.Context, path string, params *DeleteStreamRetentionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetStreamRetention What is kept of a stream
+	//
+	// Corresponds with GET /_electric/retention/streams/{path} (the `GetStreamRetention` operationId).
+	GetStreamRetention(ctx context.Context, path string, params *GetStreamRetentionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// TrimStreamWithBody Trim a stream now
+	//
+	// What is trimmed cannot be read any more at once, and is deleted soon after.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /_electric/retention/streams/{path} (the `TrimStream` operationId).
+	TrimStreamWithBody(ctx context.Context, path string, params *TrimStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// TrimStream Trim a stream now
+	//
+	// What is trimmed cannot be read any more at once, and is deleted soon after.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /_electric/retention/streams/{path} (the `TrimStream` operationId).
+	TrimStream(ctx context.Context, path string, params *TrimStreamParams, body TrimStreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutStreamRetentionWithBody Limit what is kept of a stream
+	//
+	// Replaces the stream's limits. Without any, everything is kept, whatever the limits of its entity's type are. Nothing goes that a subscription, an observer or the entity has still to read.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /_electric/retention/streams/{path} (the `PutStreamRetention` operationId).
+	PutStreamRetentionWithBody(ctx context.Context, path string, params *PutStreamRetentionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutStreamRetention Limit what is kept of a stream
+	//
+	// Replaces the stream's limits. Without any, everything is kept, whatever the limits of its entity's type are. Nothing goes that a subscription, an observer or the entity has still to read.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /_electric/retention/streams/{path} (the `PutStreamRetention` operationId).
+	PutStreamRetention(ctx context.Context, path string, params *PutStreamRetentionParams, body PutStreamRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteTypeRetention Remove the limits of a type
+	//
+	// Corresponds with DELETE /_electric/retention/types/{name} (the `DeleteTypeRetention` operationId).
+	DeleteTypeRetention(ctx context.Context, name string, params *DeleteTypeRetentionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetTypeRetention The limits of the main streams of a type's entities
+	//
+	// Corresponds with GET /_electric/retention/types/{name} (the `GetTypeRetention` operationId).
+	GetTypeRetention(ctx context.Context, name string, params *GetTypeRetentionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutTypeRetentionWithBody Limit the main streams of a type's entities
+	//
+	// For the entities that exist, within a minute or so, and those to come. Without any limit, as DELETE.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /_electric/retention/types/{name} (the `PutTypeRetention` operationId).
+	PutTypeRetentionWithBody(ctx context.Context, name string, params *PutTypeRetentionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutTypeRetention Limit the main streams of a type's entities
+	//
+	// For the entities that exist, within a minute or so, and those to come. Without any limit, as DELETE.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /_electric/retention/types/{name} (the `PutTypeRetention` operationId).
+	PutTypeRetention(ctx context.Context, name string, params *PutTypeRetentionParams, body PutTypeRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListRunners The caller's runners
 	//
@@ -4722,6 +5644,34 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /_electric/runners/{id}/heartbeat (the `HeartbeatRunner` operationId).
 	HeartbeatRunner(ctx context.Context, id string, params *HeartbeatRunnerParams, body HeartbeatRunnerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListRunnerPools The pools that a runner is in
+	//
+	// Corresponds with GET /_electric/runners/{id}/pools (the `ListRunnerPools` operationId).
+	ListRunnerPools(ctx context.Context, id string, params *ListRunnerPoolsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteRunnerWakeKey Serve a runner's wakes in the clear
+	//
+	// Corresponds with DELETE /_electric/runners/{id}/wake-key (the `DeleteRunnerWakeKey` operationId).
+	DeleteRunnerWakeKey(ctx context.Context, id string, params *DeleteRunnerWakeKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutRunnerWakeKeyWithBody Seal a runner's wakes to a key
+	//
+	// From now on the entries of the runner's wake streams are sealed to this key as they are read. Another key replaces it.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /_electric/runners/{id}/wake-key (the `PutRunnerWakeKey` operationId).
+	PutRunnerWakeKeyWithBody(ctx context.Context, id string, params *PutRunnerWakeKeyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutRunnerWakeKey Seal a runner's wakes to a key
+	//
+	// From now on the entries of the runner's wake streams are sealed to this key as they are read. Another key replaces it.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /_electric/runners/{id}/wake-key (the `PutRunnerWakeKey` operationId).
+	PutRunnerWakeKey(ctx context.Context, id string, params *PutRunnerWakeKeyParams, body PutRunnerWakeKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListServices All services
 	//
@@ -4811,6 +5761,87 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /_electric/webhook-sources (the `ListWebhookSources` operationId).
 	ListWebhookSources(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListWorkerPools The pools that the caller owns or has a runner in
+	//
+	// Corresponds with GET /_electric/worker-pools (the `ListWorkerPools` operationId).
+	ListWorkerPools(ctx context.Context, params *ListWorkerPoolsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteWorkerPool Remove a pool
+	//
+	// Wakes that wait in it go to the next target of their policy, or are parked. What its members hold runs to its end.
+	//
+	// Corresponds with DELETE /_electric/worker-pools/{id} (the `DeleteWorkerPool` operationId).
+	DeleteWorkerPool(ctx context.Context, id string, params *DeleteWorkerPoolParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetWorkerPool A pool with its members and load
+	//
+	// Corresponds with GET /_electric/worker-pools/{id} (the `GetWorkerPool` operationId).
+	GetWorkerPool(ctx context.Context, id string, params *GetWorkerPoolParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutWorkerPoolWithBody Make a worker pool, or change it
+	//
+	// The id belongs to whoever registers it first.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /_electric/worker-pools/{id} (the `PutWorkerPool` operationId).
+	PutWorkerPoolWithBody(ctx context.Context, id string, params *PutWorkerPoolParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutWorkerPool Make a worker pool, or change it
+	//
+	// The id belongs to whoever registers it first.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /_electric/worker-pools/{id} (the `PutWorkerPool` operationId).
+	PutWorkerPool(ctx context.Context, id string, params *PutWorkerPoolParams, body PutWorkerPoolJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RevokeWorkerPoolJoinTokens End every join token made so far
+	//
+	// Members stay.
+	//
+	// Corresponds with DELETE /_electric/worker-pools/{id}/join-tokens (the `RevokeWorkerPoolJoinTokens` operationId).
+	RevokeWorkerPoolJoinTokens(ctx context.Context, id string, params *RevokeWorkerPoolJoinTokensParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateWorkerPoolJoinTokenWithBody A token with which others put their runners into the pool
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /_electric/worker-pools/{id}/join-tokens (the `CreateWorkerPoolJoinToken` operationId).
+	CreateWorkerPoolJoinTokenWithBody(ctx context.Context, id string, params *CreateWorkerPoolJoinTokenParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateWorkerPoolJoinToken A token with which others put their runners into the pool
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /_electric/worker-pools/{id}/join-tokens (the `CreateWorkerPoolJoinToken` operationId).
+	CreateWorkerPoolJoinToken(ctx context.Context, id string, params *CreateWorkerPoolJoinTokenParams, body CreateWorkerPoolJoinTokenJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteWorkerPoolMember Take a runner out of a pool
+	//
+	// For the pool's owner and the runner's. What it holds runs to its end.
+	//
+	// Corresponds with DELETE /_electric/worker-pools/{id}/members/{runnerId} (the `DeleteWorkerPoolMember` operationId).
+	DeleteWorkerPoolMember(ctx context.Context, id string, runnerID string, params *DeleteWorkerPoolMemberParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutWorkerPoolMemberWithBody Put a runner into a pool, drain it, or let it claim again
+	//
+	// The pool's owner invites; the runner's owner accepts by the same call, or joins at once with a join token. Whoever owns both needs neither. Either of them may disable the member.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /_electric/worker-pools/{id}/members/{runnerId} (the `PutWorkerPoolMember` operationId).
+	PutWorkerPoolMemberWithBody(ctx context.Context, id string, runnerID string, params *PutWorkerPoolMemberParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// PutWorkerPoolMember Put a runner into a pool, drain it, or let it claim again
+	//
+	// The pool's owner invites; the runner's owner accepts by the same call, or joins at once with a join token. Whoever owns both needs neither. Either of them may disable the member.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /_electric/worker-pools/{id}/members/{runnerId} (the `PutWorkerPoolMember` operationId).
+	PutWorkerPoolMember(ctx context.Context, id string, runnerID string, params *PutWorkerPoolMemberParams, body PutWorkerPoolMemberJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteStream Delete a stream
 	//
@@ -5758,11 +6789,79 @@ func (c *Client) PatchInboxMessage(ctx context.Context, pType string, id string,
 	return c.Client.Do(req)
 }
 
+// MoveEntityWithBody Send an entity's work somewhere else
+//
+// Gives the entity another dispatch policy. A wake that nobody has claimed goes to the new target at once; whoever holds the entity is asked to release it, and is fenced at the deadline. The cursor stays where it is.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /_electric/entities/{type}/{id}/move (the `MoveEntity` operationId).
+func (c *Client) MoveEntityWithBody(ctx context.Context, pType string, id string, params *MoveEntityParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewMoveEntityRequestWithBody(c.Server, pType, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// MoveEntity Send an entity's work somewhere else
+//
+// Gives the entity another dispatch policy. A wake that nobody has claimed goes to the new target at once; whoever holds the entity is asked to release it, and is fenced at the deadline. The cursor stays where it is.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /_electric/entities/{type}/{id}/move (the `MoveEntity` operationId).
+func (c *Client) MoveEntity(ctx context.Context, pType string, id string, params *MoveEntityParams, body MoveEntityJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewMoveEntityRequest(c.Server, pType, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // DeletePgSyncObservation Stop observing a synced table
 //
 // Corresponds with DELETE /_electric/entities/{type}/{id}/pg-sync-observations/{key} (the `DeletePgSyncObservation` operationId).
 func (c *Client) DeletePgSyncObservation(ctx context.Context, pType string, id string, key string, params *DeletePgSyncObservationParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDeletePgSyncObservationRequest(c.Server, pType, id, key, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListEntityPolicies The dispatch policies that an entity had before, newest first
+//
+// Corresponds with GET /_electric/entities/{type}/{id}/policies (the `ListEntityPolicies` operationId).
+func (c *Client) ListEntityPolicies(ctx context.Context, pType string, id string, params *ListEntityPoliciesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListEntityPoliciesRequest(c.Server, pType, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RedriveEntity Wake a parked entity again
+//
+// Corresponds with POST /_electric/entities/{type}/{id}/redrive (the `RedriveEntity` operationId).
+func (c *Client) RedriveEntity(ctx context.Context, pType string, id string, params *RedriveEntityParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRedriveEntityRequest(c.Server, pType, id, params)
 	if err != nil {
 		return nil, err
 	}
@@ -6278,6 +7377,61 @@ func (c *Client) EnsureMembershipStream(ctx context.Context, params *EnsureMembe
 	return c.Client.Do(req)
 }
 
+// ListParked Work that its policy has given up
+//
+// What the caller may manage, with the reason. Messages are still taken and wait.
+//
+// Corresponds with GET /_electric/parked (the `ListParked` operationId).
+func (c *Client) ListParked(ctx context.Context, params *ListParkedParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListParkedRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RedriveParkedWithBody Wake parked work again
+//
+// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /_electric/parked/redrive (the `RedriveParked` operationId).
+func (c *Client) RedriveParkedWithBody(ctx context.Context, params *RedriveParkedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRedriveParkedRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RedriveParked Wake parked work again
+//
+// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /_electric/parked/redrive (the `RedriveParked` operationId).
+func (c *Client) RedriveParked(ctx context.Context, params *RedriveParkedParams, body RedriveParkedJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRedriveParkedRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // RegisterPgSyncWithBody Refused: this gateway syncs no other database
 //
 // Takes any type of body and a specified content type.
@@ -6332,6 +7486,180 @@ func (c *Client) ListPlugins(ctx context.Context, reqEditors ...RequestEditorFn)
 // Corresponds with GET /_electric/plugins/{name}/log (the `GetPluginLog` operationId).
 func (c *Client) GetPluginLog(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetPluginLogRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteStreamRetention Remove a stream's limits; those of its entity's type hold again
+//
+// Corresponds with DELETE /_electric/retention/streams/{path} (the `DeleteStreamRetention` operationId).
+func (c *Client) DeleteStreamRetention(ctx context.Context, path string, params *DeleteStreamRetentionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteStreamRetentionRequest(c.Server, path, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetStreamRetention What is kept of a stream
+//
+// Corresponds with GET /_electric/retention/streams/{path} (the `GetStreamRetention` operationId).
+func (c *Client) GetStreamRetention(ctx context.Context, path string, params *GetStreamRetentionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetStreamRetentionRequest(c.Server, path, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TrimStreamWithBody Trim a stream now
+//
+// What is trimmed cannot be read any more at once, and is deleted soon after.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /_electric/retention/streams/{path} (the `TrimStream` operationId).
+func (c *Client) TrimStreamWithBody(ctx context.Context, path string, params *TrimStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTrimStreamRequestWithBody(c.Server, path, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TrimStream Trim a stream now
+//
+// What is trimmed cannot be read any more at once, and is deleted soon after.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /_electric/retention/streams/{path} (the `TrimStream` operationId).
+func (c *Client) TrimStream(ctx context.Context, path string, params *TrimStreamParams, body TrimStreamJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTrimStreamRequest(c.Server, path, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutStreamRetentionWithBody Limit what is kept of a stream
+//
+// Replaces the stream's limits. Without any, everything is kept, whatever the limits of its entity's type are. Nothing goes that a subscription, an observer or the entity has still to read.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /_electric/retention/streams/{path} (the `PutStreamRetention` operationId).
+func (c *Client) PutStreamRetentionWithBody(ctx context.Context, path string, params *PutStreamRetentionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutStreamRetentionRequestWithBody(c.Server, path, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutStreamRetention Limit what is kept of a stream
+//
+// Replaces the stream's limits. Without any, everything is kept, whatever the limits of its entity's type are. Nothing goes that a subscription, an observer or the entity has still to read.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /_electric/retention/streams/{path} (the `PutStreamRetention` operationId).
+func (c *Client) PutStreamRetention(ctx context.Context, path string, params *PutStreamRetentionParams, body PutStreamRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutStreamRetentionRequest(c.Server, path, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteTypeRetention Remove the limits of a type
+//
+// Corresponds with DELETE /_electric/retention/types/{name} (the `DeleteTypeRetention` operationId).
+func (c *Client) DeleteTypeRetention(ctx context.Context, name string, params *DeleteTypeRetentionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteTypeRetentionRequest(c.Server, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetTypeRetention The limits of the main streams of a type's entities
+//
+// Corresponds with GET /_electric/retention/types/{name} (the `GetTypeRetention` operationId).
+func (c *Client) GetTypeRetention(ctx context.Context, name string, params *GetTypeRetentionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetTypeRetentionRequest(c.Server, name, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutTypeRetentionWithBody Limit the main streams of a type's entities
+//
+// For the entities that exist, within a minute or so, and those to come. Without any limit, as DELETE.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /_electric/retention/types/{name} (the `PutTypeRetention` operationId).
+func (c *Client) PutTypeRetentionWithBody(ctx context.Context, name string, params *PutTypeRetentionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutTypeRetentionRequestWithBody(c.Server, name, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutTypeRetention Limit the main streams of a type's entities
+//
+// For the entities that exist, within a minute or so, and those to come. Without any limit, as DELETE.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /_electric/retention/types/{name} (the `PutTypeRetention` operationId).
+func (c *Client) PutTypeRetention(ctx context.Context, name string, params *PutTypeRetentionParams, body PutTypeRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutTypeRetentionRequest(c.Server, name, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6509,6 +7837,74 @@ func (c *Client) HeartbeatRunnerWithBody(ctx context.Context, id string, params 
 // Corresponds with POST /_electric/runners/{id}/heartbeat (the `HeartbeatRunner` operationId).
 func (c *Client) HeartbeatRunner(ctx context.Context, id string, params *HeartbeatRunnerParams, body HeartbeatRunnerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewHeartbeatRunnerRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListRunnerPools The pools that a runner is in
+//
+// Corresponds with GET /_electric/runners/{id}/pools (the `ListRunnerPools` operationId).
+func (c *Client) ListRunnerPools(ctx context.Context, id string, params *ListRunnerPoolsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListRunnerPoolsRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteRunnerWakeKey Serve a runner's wakes in the clear
+//
+// Corresponds with DELETE /_electric/runners/{id}/wake-key (the `DeleteRunnerWakeKey` operationId).
+func (c *Client) DeleteRunnerWakeKey(ctx context.Context, id string, params *DeleteRunnerWakeKeyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteRunnerWakeKeyRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutRunnerWakeKeyWithBody Seal a runner's wakes to a key
+//
+// From now on the entries of the runner's wake streams are sealed to this key as they are read. Another key replaces it.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /_electric/runners/{id}/wake-key (the `PutRunnerWakeKey` operationId).
+func (c *Client) PutRunnerWakeKeyWithBody(ctx context.Context, id string, params *PutRunnerWakeKeyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutRunnerWakeKeyRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutRunnerWakeKey Seal a runner's wakes to a key
+//
+// From now on the entries of the runner's wake streams are sealed to this key as they are read. Another key replaces it.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /_electric/runners/{id}/wake-key (the `PutRunnerWakeKey` operationId).
+func (c *Client) PutRunnerWakeKey(ctx context.Context, id string, params *PutRunnerWakeKeyParams, body PutRunnerWakeKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutRunnerWakeKeyRequest(c.Server, id, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6728,6 +8124,197 @@ func (c *Client) RedeliverWake(ctx context.Context, wakeID string, params *Redel
 // Corresponds with GET /_electric/webhook-sources (the `ListWebhookSources` operationId).
 func (c *Client) ListWebhookSources(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListWebhookSourcesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListWorkerPools The pools that the caller owns or has a runner in
+//
+// Corresponds with GET /_electric/worker-pools (the `ListWorkerPools` operationId).
+func (c *Client) ListWorkerPools(ctx context.Context, params *ListWorkerPoolsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListWorkerPoolsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteWorkerPool Remove a pool
+//
+// Wakes that wait in it go to the next target of their policy, or are parked. What its members hold runs to its end.
+//
+// Corresponds with DELETE /_electric/worker-pools/{id} (the `DeleteWorkerPool` operationId).
+func (c *Client) DeleteWorkerPool(ctx context.Context, id string, params *DeleteWorkerPoolParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteWorkerPoolRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetWorkerPool A pool with its members and load
+//
+// Corresponds with GET /_electric/worker-pools/{id} (the `GetWorkerPool` operationId).
+func (c *Client) GetWorkerPool(ctx context.Context, id string, params *GetWorkerPoolParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetWorkerPoolRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutWorkerPoolWithBody Make a worker pool, or change it
+//
+// The id belongs to whoever registers it first.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /_electric/worker-pools/{id} (the `PutWorkerPool` operationId).
+func (c *Client) PutWorkerPoolWithBody(ctx context.Context, id string, params *PutWorkerPoolParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutWorkerPoolRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutWorkerPool Make a worker pool, or change it
+//
+// The id belongs to whoever registers it first.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /_electric/worker-pools/{id} (the `PutWorkerPool` operationId).
+func (c *Client) PutWorkerPool(ctx context.Context, id string, params *PutWorkerPoolParams, body PutWorkerPoolJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutWorkerPoolRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RevokeWorkerPoolJoinTokens End every join token made so far
+//
+// Members stay.
+//
+// Corresponds with DELETE /_electric/worker-pools/{id}/join-tokens (the `RevokeWorkerPoolJoinTokens` operationId).
+func (c *Client) RevokeWorkerPoolJoinTokens(ctx context.Context, id string, params *RevokeWorkerPoolJoinTokensParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRevokeWorkerPoolJoinTokensRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateWorkerPoolJoinTokenWithBody A token with which others put their runners into the pool
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /_electric/worker-pools/{id}/join-tokens (the `CreateWorkerPoolJoinToken` operationId).
+func (c *Client) CreateWorkerPoolJoinTokenWithBody(ctx context.Context, id string, params *CreateWorkerPoolJoinTokenParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateWorkerPoolJoinTokenRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateWorkerPoolJoinToken A token with which others put their runners into the pool
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /_electric/worker-pools/{id}/join-tokens (the `CreateWorkerPoolJoinToken` operationId).
+func (c *Client) CreateWorkerPoolJoinToken(ctx context.Context, id string, params *CreateWorkerPoolJoinTokenParams, body CreateWorkerPoolJoinTokenJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateWorkerPoolJoinTokenRequest(c.Server, id, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteWorkerPoolMember Take a runner out of a pool
+//
+// For the pool's owner and the runner's. What it holds runs to its end.
+//
+// Corresponds with DELETE /_electric/worker-pools/{id}/members/{runnerId} (the `DeleteWorkerPoolMember` operationId).
+func (c *Client) DeleteWorkerPoolMember(ctx context.Context, id string, runnerID string, params *DeleteWorkerPoolMemberParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteWorkerPoolMemberRequest(c.Server, id, runnerID, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutWorkerPoolMemberWithBody Put a runner into a pool, drain it, or let it claim again
+//
+// The pool's owner invites; the runner's owner accepts by the same call, or joins at once with a join token. Whoever owns both needs neither. Either of them may disable the member.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /_electric/worker-pools/{id}/members/{runnerId} (the `PutWorkerPoolMember` operationId).
+func (c *Client) PutWorkerPoolMemberWithBody(ctx context.Context, id string, runnerID string, params *PutWorkerPoolMemberParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutWorkerPoolMemberRequestWithBody(c.Server, id, runnerID, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// PutWorkerPoolMember Put a runner into a pool, drain it, or let it claim again
+//
+// The pool's owner invites; the runner's owner accepts by the same call, or joins at once with a join token. Whoever owns both needs neither. Either of them may disable the member.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /_electric/worker-pools/{id}/members/{runnerId} (the `PutWorkerPoolMember` operationId).
+func (c *Client) PutWorkerPoolMember(ctx context.Context, id string, runnerID string, params *PutWorkerPoolMemberParams, body PutWorkerPoolMemberJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewPutWorkerPoolMemberRequest(c.Server, id, runnerID, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -8504,6 +10091,18 @@ func NewListEntitiesRequest(server string, params *ListEntitiesParams) (*http.Re
 
 		}
 
+		if params.Display != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "display", *params.Display, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Cursor != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
@@ -9982,6 +11581,87 @@ func NewPatchInboxMessageRequestWithBody(server string, pType string, id string,
 	return req, nil
 }
 
+// NewMoveEntityRequest calls the generic MoveEntity builder with application/json body
+func NewMoveEntityRequest(server string, pType string, id string, params *MoveEntityParams, body MoveEntityJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewMoveEntityRequestWithBody(server, pType, id, params, "application/json", bodyReader)
+}
+
+// NewMoveEntityRequestWithBody constructs an http.Request for the MoveEntity method, with any body, and a specified content type
+func NewMoveEntityRequestWithBody(server string, pType string, id string, params *MoveEntityParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entities/%s/%s/move", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewDeletePgSyncObservationRequest constructs an http.Request for the DeletePgSyncObservation method
 func NewDeletePgSyncObservationRequest(server string, pType string, id string, key string, params *DeletePgSyncObservationParams) (*http.Request, error) {
 	var err error
@@ -10050,6 +11730,142 @@ func NewDeletePgSyncObservationRequest(server string, pType string, id string, k
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListEntityPoliciesRequest constructs an http.Request for the ListEntityPolicies method
+func NewListEntityPoliciesRequest(server string, pType string, id string, params *ListEntityPoliciesParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entities/%s/%s/policies", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRedriveEntityRequest constructs an http.Request for the RedriveEntity method
+func NewRedriveEntityRequest(server string, pType string, id string, params *RedriveEntityParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "type", pType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/entities/%s/%s/redrive", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -11523,6 +13339,151 @@ func NewEnsureMembershipStreamRequestWithBody(server string, params *EnsureMembe
 	return req, nil
 }
 
+// NewListParkedRequest constructs an http.Request for the ListParked method
+func NewListParkedRequest(server string, params *ListParkedParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/parked")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.After != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "after", *params.After, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRedriveParkedRequest calls the generic RedriveParked builder with application/json body
+func NewRedriveParkedRequest(server string, params *RedriveParkedParams, body RedriveParkedJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRedriveParkedRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewRedriveParkedRequestWithBody constructs an http.Request for the RedriveParked method, with any body, and a specified content type
+func NewRedriveParkedRequestWithBody(server string, params *RedriveParkedParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/parked/redrive")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewRegisterPgSyncRequest calls the generic RegisterPgSync builder with application/json body
 func NewRegisterPgSyncRequest(server string, params *RegisterPgSyncParams, body RegisterPgSyncJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -11647,6 +13608,472 @@ func NewGetPluginLogRequest(server string, name string) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewDeleteStreamRetentionRequest constructs an http.Request for the DeleteStreamRetention method
+func NewDeleteStreamRetentionRequest(server string, path string, params *DeleteStreamRetentionParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "path", path, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/retention/streams/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetStreamRetentionRequest constructs an http.Request for the GetStreamRetention method
+func NewGetStreamRetentionRequest(server string, path string, params *GetStreamRetentionParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "path", path, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/retention/streams/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewTrimStreamRequest calls the generic TrimStream builder with application/json body
+func NewTrimStreamRequest(server string, path string, params *TrimStreamParams, body TrimStreamJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewTrimStreamRequestWithBody(server, path, params, "application/json", bodyReader)
+}
+
+// NewTrimStreamRequestWithBody constructs an http.Request for the TrimStream method, with any body, and a specified content type
+func NewTrimStreamRequestWithBody(server string, path string, params *TrimStreamParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "path", path, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/retention/streams/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewPutStreamRetentionRequest calls the generic PutStreamRetention builder with application/json body
+func NewPutStreamRetentionRequest(server string, path string, params *PutStreamRetentionParams, body PutStreamRetentionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutStreamRetentionRequestWithBody(server, path, params, "application/json", bodyReader)
+}
+
+// NewPutStreamRetentionRequestWithBody constructs an http.Request for the PutStreamRetention method, with any body, and a specified content type
+func NewPutStreamRetentionRequestWithBody(server string, path string, params *PutStreamRetentionParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "path", path, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/retention/streams/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewDeleteTypeRetentionRequest constructs an http.Request for the DeleteTypeRetention method
+func NewDeleteTypeRetentionRequest(server string, name string, params *DeleteTypeRetentionParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/retention/types/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetTypeRetentionRequest constructs an http.Request for the GetTypeRetention method
+func NewGetTypeRetentionRequest(server string, name string, params *GetTypeRetentionParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/retention/types/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutTypeRetentionRequest calls the generic PutTypeRetention builder with application/json body
+func NewPutTypeRetentionRequest(server string, name string, params *PutTypeRetentionParams, body PutTypeRetentionJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutTypeRetentionRequestWithBody(server, name, params, "application/json", bodyReader)
+}
+
+// NewPutTypeRetentionRequestWithBody constructs an http.Request for the PutTypeRetention method, with any body, and a specified content type
+func NewPutTypeRetentionRequestWithBody(server string, name string, params *PutTypeRetentionParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/retention/types/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -12200,6 +14627,202 @@ func NewHeartbeatRunnerRequestWithBody(server string, id string, params *Heartbe
 	return req, nil
 }
 
+// NewListRunnerPoolsRequest constructs an http.Request for the ListRunnerPools method
+func NewListRunnerPoolsRequest(server string, id string, params *ListRunnerPoolsParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/runners/%s/pools", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteRunnerWakeKeyRequest constructs an http.Request for the DeleteRunnerWakeKey method
+func NewDeleteRunnerWakeKeyRequest(server string, id string, params *DeleteRunnerWakeKeyParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/runners/%s/wake-key", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutRunnerWakeKeyRequest calls the generic PutRunnerWakeKey builder with application/json body
+func NewPutRunnerWakeKeyRequest(server string, id string, params *PutRunnerWakeKeyParams, body PutRunnerWakeKeyJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutRunnerWakeKeyRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewPutRunnerWakeKeyRequestWithBody constructs an http.Request for the PutRunnerWakeKey method, with any body, and a specified content type
+func NewPutRunnerWakeKeyRequestWithBody(server string, id string, params *PutRunnerWakeKeyParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/runners/%s/wake-key", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewListServicesRequest constructs an http.Request for the ListServices method
 func NewListServicesRequest(server string) (*http.Request, error) {
 	var err error
@@ -12666,6 +15289,564 @@ func NewListWebhookSourcesRequest(server string) (*http.Request, error) {
 	return req, nil
 }
 
+// NewListWorkerPoolsRequest constructs an http.Request for the ListWorkerPools method
+func NewListWorkerPoolsRequest(server string, params *ListWorkerPoolsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/worker-pools")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.After != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "after", *params.After, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteWorkerPoolRequest constructs an http.Request for the DeleteWorkerPool method
+func NewDeleteWorkerPoolRequest(server string, id string, params *DeleteWorkerPoolParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/worker-pools/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetWorkerPoolRequest constructs an http.Request for the GetWorkerPool method
+func NewGetWorkerPoolRequest(server string, id string, params *GetWorkerPoolParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/worker-pools/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutWorkerPoolRequest calls the generic PutWorkerPool builder with application/json body
+func NewPutWorkerPoolRequest(server string, id string, params *PutWorkerPoolParams, body PutWorkerPoolJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutWorkerPoolRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewPutWorkerPoolRequestWithBody constructs an http.Request for the PutWorkerPool method, with any body, and a specified content type
+func NewPutWorkerPoolRequestWithBody(server string, id string, params *PutWorkerPoolParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/worker-pools/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewRevokeWorkerPoolJoinTokensRequest constructs an http.Request for the RevokeWorkerPoolJoinTokens method
+func NewRevokeWorkerPoolJoinTokensRequest(server string, id string, params *RevokeWorkerPoolJoinTokensParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/worker-pools/%s/join-tokens", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateWorkerPoolJoinTokenRequest calls the generic CreateWorkerPoolJoinToken builder with application/json body
+func NewCreateWorkerPoolJoinTokenRequest(server string, id string, params *CreateWorkerPoolJoinTokenParams, body CreateWorkerPoolJoinTokenJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateWorkerPoolJoinTokenRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewCreateWorkerPoolJoinTokenRequestWithBody constructs an http.Request for the CreateWorkerPoolJoinToken method, with any body, and a specified content type
+func NewCreateWorkerPoolJoinTokenRequestWithBody(server string, id string, params *CreateWorkerPoolJoinTokenParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/worker-pools/%s/join-tokens", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewDeleteWorkerPoolMemberRequest constructs an http.Request for the DeleteWorkerPoolMember method
+func NewDeleteWorkerPoolMemberRequest(server string, id string, runnerID string, params *DeleteWorkerPoolMemberParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "runnerId", runnerID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/worker-pools/%s/members/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewPutWorkerPoolMemberRequest calls the generic PutWorkerPoolMember builder with application/json body
+func NewPutWorkerPoolMemberRequest(server string, id string, runnerID string, params *PutWorkerPoolMemberParams, body PutWorkerPoolMemberJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewPutWorkerPoolMemberRequestWithBody(server, id, runnerID, params, "application/json", bodyReader)
+}
+
+// NewPutWorkerPoolMemberRequestWithBody constructs an http.Request for the PutWorkerPoolMember method, with any body, and a specified content type
+func NewPutWorkerPoolMemberRequestWithBody(server string, id string, runnerID string, params *PutWorkerPoolMemberParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "runnerId", runnerID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/_electric/worker-pools/%s/members/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Service != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewDeleteStreamRequest constructs an http.Request for the DeleteStream method
 func NewDeleteStreamRequest(server string, path string, params *DeleteStreamParams) (*http.Request, error) {
 	var err error
@@ -13117,48 +16298,59 @@ func NewCreateStreamRequestWithBody(server string, path string, params *CreateSt
 			req.Header.Set("Stream-Expires-At", headerParam1)
 		}
 
-		if params.StreamClosed != nil {
+		if params.StreamRetention != nil {
 			var headerParam2 string
 
-			headerParam2, err = runtime.StyleParamWithOptions("simple", false, "Stream-Closed", *params.StreamClosed, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			headerParam2, err = runtime.StyleParamWithOptions("simple", false, "Stream-Retention", *params.StreamRetention, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
 			if err != nil {
 				return nil, err
 			}
 
-			req.Header.Set("Stream-Closed", headerParam2)
+			req.Header.Set("Stream-Retention", headerParam2)
+		}
+
+		if params.StreamClosed != nil {
+			var headerParam3 string
+
+			headerParam3, err = runtime.StyleParamWithOptions("simple", false, "Stream-Closed", *params.StreamClosed, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Stream-Closed", headerParam3)
 		}
 
 		if params.StreamForkedFrom != nil {
-			var headerParam3 string
+			var headerParam4 string
 
-			headerParam3, err = runtime.StyleParamWithOptions("simple", false, "Stream-Forked-From", *params.StreamForkedFrom, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			headerParam4, err = runtime.StyleParamWithOptions("simple", false, "Stream-Forked-From", *params.StreamForkedFrom, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
 			if err != nil {
 				return nil, err
 			}
 
-			req.Header.Set("Stream-Forked-From", headerParam3)
+			req.Header.Set("Stream-Forked-From", headerParam4)
 		}
 
 		if params.StreamForkOffset != nil {
-			var headerParam4 string
+			var headerParam5 string
 
-			headerParam4, err = runtime.StyleParamWithOptions("simple", false, "Stream-Fork-Offset", *params.StreamForkOffset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			headerParam5, err = runtime.StyleParamWithOptions("simple", false, "Stream-Fork-Offset", *params.StreamForkOffset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
 			if err != nil {
 				return nil, err
 			}
 
-			req.Header.Set("Stream-Fork-Offset", headerParam4)
+			req.Header.Set("Stream-Fork-Offset", headerParam5)
 		}
 
 		if params.StreamForkSubOffset != nil {
-			var headerParam5 string
+			var headerParam6 string
 
-			headerParam5, err = runtime.StyleParamWithOptions("simple", false, "Stream-Fork-Sub-Offset", *params.StreamForkSubOffset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			headerParam6, err = runtime.StyleParamWithOptions("simple", false, "Stream-Fork-Sub-Offset", *params.StreamForkSubOffset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
 			if err != nil {
 				return nil, err
 			}
 
-			req.Header.Set("Stream-Fork-Sub-Offset", headerParam5)
+			req.Header.Set("Stream-Fork-Sub-Offset", headerParam6)
 		}
 
 	}
@@ -13606,12 +16798,44 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PATCH /_electric/entities/{type}/{id}/inbox/{key} (the `PatchInboxMessage` operationId).
 	PatchInboxMessageWithResponse(ctx context.Context, pType string, id string, key string, params *PatchInboxMessageParams, body PatchInboxMessageJSONRequestBody, reqEditors ...RequestEditorFn) (*PatchInboxMessageResponse, error)
 
+	// MoveEntityWithBodyWithResponse Send an entity's work somewhere else
+	//
+	// Gives the entity another dispatch policy. A wake that nobody has claimed goes to the new target at once; whoever holds the entity is asked to release it, and is fenced at the deadline. The cursor stays where it is.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/entities/{type}/{id}/move (the `MoveEntity` operationId).
+	MoveEntityWithBodyWithResponse(ctx context.Context, pType string, id string, params *MoveEntityParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*MoveEntityResponse, error)
+
+	// MoveEntityWithResponse Send an entity's work somewhere else
+	//
+	// Gives the entity another dispatch policy. A wake that nobody has claimed goes to the new target at once; whoever holds the entity is asked to release it, and is fenced at the deadline. The cursor stays where it is.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/entities/{type}/{id}/move (the `MoveEntity` operationId).
+	MoveEntityWithResponse(ctx context.Context, pType string, id string, params *MoveEntityParams, body MoveEntityJSONRequestBody, reqEditors ...RequestEditorFn) (*MoveEntityResponse, error)
+
 	// DeletePgSyncObservationWithResponse Stop observing a synced table
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /_electric/entities/{type}/{id}/pg-sync-observations/{key} (the `DeletePgSyncObservation` operationId).
 	DeletePgSyncObservationWithResponse(ctx context.Context, pType string, id string, key string, params *DeletePgSyncObservationParams, reqEditors ...RequestEditorFn) (*DeletePgSyncObservationResponse, error)
+
+	// ListEntityPoliciesWithResponse The dispatch policies that an entity had before, newest first
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /_electric/entities/{type}/{id}/policies (the `ListEntityPolicies` operationId).
+	ListEntityPoliciesWithResponse(ctx context.Context, pType string, id string, params *ListEntityPoliciesParams, reqEditors ...RequestEditorFn) (*ListEntityPoliciesResponse, error)
+
+	// RedriveEntityWithResponse Wake a parked entity again
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/entities/{type}/{id}/redrive (the `RedriveEntity` operationId).
+	RedriveEntityWithResponse(ctx context.Context, pType string, id string, params *RedriveEntityParams, reqEditors ...RequestEditorFn) (*RedriveEntityResponse, error)
 
 	// DeleteScheduleWithResponse Remove a schedule; one that is not there is fine
 	//
@@ -13830,6 +17054,33 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /_electric/observations/entities/ensure-stream (the `EnsureMembershipStream` operationId).
 	EnsureMembershipStreamWithResponse(ctx context.Context, params *EnsureMembershipStreamParams, body EnsureMembershipStreamJSONRequestBody, reqEditors ...RequestEditorFn) (*EnsureMembershipStreamResponse, error)
 
+	// ListParkedWithResponse Work that its policy has given up
+	//
+	// What the caller may manage, with the reason. Messages are still taken and wait.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /_electric/parked (the `ListParked` operationId).
+	ListParkedWithResponse(ctx context.Context, params *ListParkedParams, reqEditors ...RequestEditorFn) (*ListParkedResponse, error)
+
+	// RedriveParkedWithBodyWithResponse Wake parked work again
+	//
+	// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/parked/redrive (the `RedriveParked` operationId).
+	RedriveParkedWithBodyWithResponse(ctx context.Context, params *RedriveParkedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RedriveParkedResponse, error)
+
+	// RedriveParkedWithResponse Wake parked work again
+	//
+	// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/parked/redrive (the `RedriveParked` operationId).
+	RedriveParkedWithResponse(ctx context.Context, params *RedriveParkedParams, body RedriveParkedJSONRequestBody, reqEditors ...RequestEditorFn) (*RedriveParkedResponse, error)
+
 	// RegisterPgSyncWithBodyWithResponse Refused: this gateway syncs no other database
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -13857,6 +17108,88 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /_electric/plugins/{name}/log (the `GetPluginLog` operationId).
 	GetPluginLogWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*GetPluginLogResponse, error)
+
+	// DeleteStreamRetentionWithResponse Remove a stream's limits; those of its entity's type hold again
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /_electric/retention/streams/{path} (the `DeleteStreamRetention` operationId).
+	DeleteStreamRetentionWithResponse(ctx context.Context, path string, params *DeleteStreamRetentionParams, reqEditors ...RequestEditorFn) (*DeleteStreamRetentionResponse, error)
+
+	// GetStreamRetentionWithResponse What is kept of a stream
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /_electric/retention/streams/{path} (the `GetStreamRetention` operationId).
+	GetStreamRetentionWithResponse(ctx context.Context, path string, params *GetStreamRetentionParams, reqEditors ...RequestEditorFn) (*GetStreamRetentionResponse, error)
+
+	// TrimStreamWithBodyWithResponse Trim a stream now
+	//
+	// What is trimmed cannot be read any more at once, and is deleted soon after.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/retention/streams/{path} (the `TrimStream` operationId).
+	TrimStreamWithBodyWithResponse(ctx context.Context, path string, params *TrimStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*TrimStreamResponse, error)
+
+	// TrimStreamWithResponse Trim a stream now
+	//
+	// What is trimmed cannot be read any more at once, and is deleted soon after.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/retention/streams/{path} (the `TrimStream` operationId).
+	TrimStreamWithResponse(ctx context.Context, path string, params *TrimStreamParams, body TrimStreamJSONRequestBody, reqEditors ...RequestEditorFn) (*TrimStreamResponse, error)
+
+	// PutStreamRetentionWithBodyWithResponse Limit what is kept of a stream
+	//
+	// Replaces the stream's limits. Without any, everything is kept, whatever the limits of its entity's type are. Nothing goes that a subscription, an observer or the entity has still to read.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /_electric/retention/streams/{path} (the `PutStreamRetention` operationId).
+	PutStreamRetentionWithBodyWithResponse(ctx context.Context, path string, params *PutStreamRetentionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutStreamRetentionResponse, error)
+
+	// PutStreamRetentionWithResponse Limit what is kept of a stream
+	//
+	// Replaces the stream's limits. Without any, everything is kept, whatever the limits of its entity's type are. Nothing goes that a subscription, an observer or the entity has still to read.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /_electric/retention/streams/{path} (the `PutStreamRetention` operationId).
+	PutStreamRetentionWithResponse(ctx context.Context, path string, params *PutStreamRetentionParams, body PutStreamRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutStreamRetentionResponse, error)
+
+	// DeleteTypeRetentionWithResponse Remove the limits of a type
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /_electric/retention/types/{name} (the `DeleteTypeRetention` operationId).
+	DeleteTypeRetentionWithResponse(ctx context.Context, name string, params *DeleteTypeRetentionParams, reqEditors ...RequestEditorFn) (*DeleteTypeRetentionResponse, error)
+
+	// GetTypeRetentionWithResponse The limits of the main streams of a type's entities
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /_electric/retention/types/{name} (the `GetTypeRetention` operationId).
+	GetTypeRetentionWithResponse(ctx context.Context, name string, params *GetTypeRetentionParams, reqEditors ...RequestEditorFn) (*GetTypeRetentionResponse, error)
+
+	// PutTypeRetentionWithBodyWithResponse Limit the main streams of a type's entities
+	//
+	// For the entities that exist, within a minute or so, and those to come. Without any limit, as DELETE.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /_electric/retention/types/{name} (the `PutTypeRetention` operationId).
+	PutTypeRetentionWithBodyWithResponse(ctx context.Context, name string, params *PutTypeRetentionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutTypeRetentionResponse, error)
+
+	// PutTypeRetentionWithResponse Limit the main streams of a type's entities
+	//
+	// For the entities that exist, within a minute or so, and those to come. Without any limit, as DELETE.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /_electric/retention/types/{name} (the `PutTypeRetention` operationId).
+	PutTypeRetentionWithResponse(ctx context.Context, name string, params *PutTypeRetentionParams, body PutTypeRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutTypeRetentionResponse, error)
 
 	// ListRunnersWithResponse The caller's runners
 	//
@@ -13934,6 +17267,38 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /_electric/runners/{id}/heartbeat (the `HeartbeatRunner` operationId).
 	HeartbeatRunnerWithResponse(ctx context.Context, id string, params *HeartbeatRunnerParams, body HeartbeatRunnerJSONRequestBody, reqEditors ...RequestEditorFn) (*HeartbeatRunnerResponse, error)
+
+	// ListRunnerPoolsWithResponse The pools that a runner is in
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /_electric/runners/{id}/pools (the `ListRunnerPools` operationId).
+	ListRunnerPoolsWithResponse(ctx context.Context, id string, params *ListRunnerPoolsParams, reqEditors ...RequestEditorFn) (*ListRunnerPoolsResponse, error)
+
+	// DeleteRunnerWakeKeyWithResponse Serve a runner's wakes in the clear
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /_electric/runners/{id}/wake-key (the `DeleteRunnerWakeKey` operationId).
+	DeleteRunnerWakeKeyWithResponse(ctx context.Context, id string, params *DeleteRunnerWakeKeyParams, reqEditors ...RequestEditorFn) (*DeleteRunnerWakeKeyResponse, error)
+
+	// PutRunnerWakeKeyWithBodyWithResponse Seal a runner's wakes to a key
+	//
+	// From now on the entries of the runner's wake streams are sealed to this key as they are read. Another key replaces it.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /_electric/runners/{id}/wake-key (the `PutRunnerWakeKey` operationId).
+	PutRunnerWakeKeyWithBodyWithResponse(ctx context.Context, id string, params *PutRunnerWakeKeyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutRunnerWakeKeyResponse, error)
+
+	// PutRunnerWakeKeyWithResponse Seal a runner's wakes to a key
+	//
+	// From now on the entries of the runner's wake streams are sealed to this key as they are read. Another key replaces it.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /_electric/runners/{id}/wake-key (the `PutRunnerWakeKey` operationId).
+	PutRunnerWakeKeyWithResponse(ctx context.Context, id string, params *PutRunnerWakeKeyParams, body PutRunnerWakeKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*PutRunnerWakeKeyResponse, error)
 
 	// ListServicesWithResponse All services
 	//
@@ -14033,6 +17398,97 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /_electric/webhook-sources (the `ListWebhookSources` operationId).
 	ListWebhookSourcesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*ListWebhookSourcesResponse, error)
+
+	// ListWorkerPoolsWithResponse The pools that the caller owns or has a runner in
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /_electric/worker-pools (the `ListWorkerPools` operationId).
+	ListWorkerPoolsWithResponse(ctx context.Context, params *ListWorkerPoolsParams, reqEditors ...RequestEditorFn) (*ListWorkerPoolsResponse, error)
+
+	// DeleteWorkerPoolWithResponse Remove a pool
+	//
+	// Wakes that wait in it go to the next target of their policy, or are parked. What its members hold runs to its end.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /_electric/worker-pools/{id} (the `DeleteWorkerPool` operationId).
+	DeleteWorkerPoolWithResponse(ctx context.Context, id string, params *DeleteWorkerPoolParams, reqEditors ...RequestEditorFn) (*DeleteWorkerPoolResponse, error)
+
+	// GetWorkerPoolWithResponse A pool with its members and load
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /_electric/worker-pools/{id} (the `GetWorkerPool` operationId).
+	GetWorkerPoolWithResponse(ctx context.Context, id string, params *GetWorkerPoolParams, reqEditors ...RequestEditorFn) (*GetWorkerPoolResponse, error)
+
+	// PutWorkerPoolWithBodyWithResponse Make a worker pool, or change it
+	//
+	// The id belongs to whoever registers it first.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /_electric/worker-pools/{id} (the `PutWorkerPool` operationId).
+	PutWorkerPoolWithBodyWithResponse(ctx context.Context, id string, params *PutWorkerPoolParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutWorkerPoolResponse, error)
+
+	// PutWorkerPoolWithResponse Make a worker pool, or change it
+	//
+	// The id belongs to whoever registers it first.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /_electric/worker-pools/{id} (the `PutWorkerPool` operationId).
+	PutWorkerPoolWithResponse(ctx context.Context, id string, params *PutWorkerPoolParams, body PutWorkerPoolJSONRequestBody, reqEditors ...RequestEditorFn) (*PutWorkerPoolResponse, error)
+
+	// RevokeWorkerPoolJoinTokensWithResponse End every join token made so far
+	//
+	// Members stay.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /_electric/worker-pools/{id}/join-tokens (the `RevokeWorkerPoolJoinTokens` operationId).
+	RevokeWorkerPoolJoinTokensWithResponse(ctx context.Context, id string, params *RevokeWorkerPoolJoinTokensParams, reqEditors ...RequestEditorFn) (*RevokeWorkerPoolJoinTokensResponse, error)
+
+	// CreateWorkerPoolJoinTokenWithBodyWithResponse A token with which others put their runners into the pool
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/worker-pools/{id}/join-tokens (the `CreateWorkerPoolJoinToken` operationId).
+	CreateWorkerPoolJoinTokenWithBodyWithResponse(ctx context.Context, id string, params *CreateWorkerPoolJoinTokenParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateWorkerPoolJoinTokenResponse, error)
+
+	// CreateWorkerPoolJoinTokenWithResponse A token with which others put their runners into the pool
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /_electric/worker-pools/{id}/join-tokens (the `CreateWorkerPoolJoinToken` operationId).
+	CreateWorkerPoolJoinTokenWithResponse(ctx context.Context, id string, params *CreateWorkerPoolJoinTokenParams, body CreateWorkerPoolJoinTokenJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateWorkerPoolJoinTokenResponse, error)
+
+	// DeleteWorkerPoolMemberWithResponse Take a runner out of a pool
+	//
+	// For the pool's owner and the runner's. What it holds runs to its end.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /_electric/worker-pools/{id}/members/{runnerId} (the `DeleteWorkerPoolMember` operationId).
+	DeleteWorkerPoolMemberWithResponse(ctx context.Context, id string, runnerID string, params *DeleteWorkerPoolMemberParams, reqEditors ...RequestEditorFn) (*DeleteWorkerPoolMemberResponse, error)
+
+	// PutWorkerPoolMemberWithBodyWithResponse Put a runner into a pool, drain it, or let it claim again
+	//
+	// The pool's owner invites; the runner's owner accepts by the same call, or joins at once with a join token. Whoever owns both needs neither. Either of them may disable the member.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /_electric/worker-pools/{id}/members/{runnerId} (the `PutWorkerPoolMember` operationId).
+	PutWorkerPoolMemberWithBodyWithResponse(ctx context.Context, id string, runnerID string, params *PutWorkerPoolMemberParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutWorkerPoolMemberResponse, error)
+
+	// PutWorkerPoolMemberWithResponse Put a runner into a pool, drain it, or let it claim again
+	//
+	// The pool's owner invites; the runner's owner accepts by the same call, or joins at once with a join token. Whoever owns both needs neither. Either of them may disable the member.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /_electric/worker-pools/{id}/members/{runnerId} (the `PutWorkerPoolMember` operationId).
+	PutWorkerPoolMemberWithResponse(ctx context.Context, id string, runnerID string, params *PutWorkerPoolMemberParams, body PutWorkerPoolMemberJSONRequestBody, reqEditors ...RequestEditorFn) (*PutWorkerPoolMemberResponse, error)
 
 	// DeleteStreamWithResponse Delete a stream
 	//
@@ -15923,6 +19379,54 @@ func (r PatchInboxMessageResponse) ContentType() string {
 	return ""
 }
 
+type MoveEntityResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *MoveResult
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r MoveEntityResponse) GetJSON200() *MoveResult {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r MoveEntityResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r MoveEntityResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r MoveEntityResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r MoveEntityResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r MoveEntityResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type DeletePgSyncObservationResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -15965,6 +19469,102 @@ func (r DeletePgSyncObservationResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r DeletePgSyncObservationResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListEntityPoliciesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]OldPolicy
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListEntityPoliciesResponse) GetJSON200() *[]OldPolicy {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListEntityPoliciesResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListEntityPoliciesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListEntityPoliciesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListEntityPoliciesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListEntityPoliciesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RedriveEntityResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Redriven
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RedriveEntityResponse) GetJSON200() *Redriven {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RedriveEntityResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RedriveEntityResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RedriveEntityResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RedriveEntityResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RedriveEntityResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -16958,6 +20558,102 @@ func (r EnsureMembershipStreamResponse) ContentType() string {
 	return ""
 }
 
+type ListParkedResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]Parked
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListParkedResponse) GetJSON200() *[]Parked {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListParkedResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListParkedResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListParkedResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListParkedResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListParkedResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RedriveParkedResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RedriveResult
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RedriveParkedResponse) GetJSON200() *RedriveResult {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RedriveParkedResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RedriveParkedResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RedriveParkedResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RedriveParkedResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RedriveParkedResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type RegisterPgSyncResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -17089,6 +20785,328 @@ func (r GetPluginLogResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetPluginLogResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteStreamRetentionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteStreamRetentionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteStreamRetentionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteStreamRetentionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteStreamRetentionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteStreamRetentionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetStreamRetentionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *StreamRetention
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetStreamRetentionResponse) GetJSON200() *StreamRetention {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetStreamRetentionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetStreamRetentionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetStreamRetentionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetStreamRetentionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetStreamRetentionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type TrimStreamResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Trimmed
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r TrimStreamResponse) GetJSON200() *Trimmed {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r TrimStreamResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r TrimStreamResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r TrimStreamResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r TrimStreamResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r TrimStreamResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutStreamRetentionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *StreamRetention
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutStreamRetentionResponse) GetJSON200() *StreamRetention {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutStreamRetentionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutStreamRetentionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutStreamRetentionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutStreamRetentionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutStreamRetentionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteTypeRetentionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteTypeRetentionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteTypeRetentionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteTypeRetentionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteTypeRetentionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteTypeRetentionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetTypeRetentionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RetentionLimits
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetTypeRetentionResponse) GetJSON200() *RetentionLimits {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetTypeRetentionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetTypeRetentionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetTypeRetentionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetTypeRetentionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetTypeRetentionResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutTypeRetentionResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RetentionLimits
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutTypeRetentionResponse) GetJSON200() *RetentionLimits {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutTypeRetentionResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutTypeRetentionResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutTypeRetentionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutTypeRetentionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutTypeRetentionResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -17473,6 +21491,150 @@ func (r HeartbeatRunnerResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r HeartbeatRunnerResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListRunnerPoolsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]RunnerPool
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListRunnerPoolsResponse) GetJSON200() *[]RunnerPool {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListRunnerPoolsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListRunnerPoolsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListRunnerPoolsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListRunnerPoolsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListRunnerPoolsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteRunnerWakeKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Runner
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteRunnerWakeKeyResponse) GetJSON200() *Runner {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteRunnerWakeKeyResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteRunnerWakeKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteRunnerWakeKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteRunnerWakeKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteRunnerWakeKeyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutRunnerWakeKeyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Runner
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutRunnerWakeKeyResponse) GetJSON200() *Runner {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutRunnerWakeKeyResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutRunnerWakeKeyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutRunnerWakeKeyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutRunnerWakeKeyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutRunnerWakeKeyResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -17891,6 +22053,369 @@ func (r ListWebhookSourcesResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r ListWebhookSourcesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ListWorkerPoolsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *[]Pool
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ListWorkerPoolsResponse) GetJSON200() *[]Pool {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r ListWorkerPoolsResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ListWorkerPoolsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ListWorkerPoolsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListWorkerPoolsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListWorkerPoolsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteWorkerPoolResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteWorkerPoolResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteWorkerPoolResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteWorkerPoolResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteWorkerPoolResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteWorkerPoolResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetWorkerPoolResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Pool
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetWorkerPoolResponse) GetJSON200() *Pool {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r GetWorkerPoolResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetWorkerPoolResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetWorkerPoolResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetWorkerPoolResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetWorkerPoolResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutWorkerPoolResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Pool
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutWorkerPoolResponse) GetJSON200() *Pool {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutWorkerPoolResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutWorkerPoolResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutWorkerPoolResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutWorkerPoolResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutWorkerPoolResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RevokeWorkerPoolJoinTokensResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r RevokeWorkerPoolJoinTokensResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RevokeWorkerPoolJoinTokensResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RevokeWorkerPoolJoinTokensResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RevokeWorkerPoolJoinTokensResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RevokeWorkerPoolJoinTokensResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateWorkerPoolJoinTokenResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *PoolJoinToken
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON201 returns the response for an HTTP 201 `application/json` response
+func (r CreateWorkerPoolJoinTokenResponse) GetJSON201() *PoolJoinToken {
+	return r.JSON201
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r CreateWorkerPoolJoinTokenResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateWorkerPoolJoinTokenResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateWorkerPoolJoinTokenResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateWorkerPoolJoinTokenResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateWorkerPoolJoinTokenResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteWorkerPoolMemberResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r DeleteWorkerPoolMemberResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteWorkerPoolMemberResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteWorkerPoolMemberResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteWorkerPoolMemberResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteWorkerPoolMemberResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type PutWorkerPoolMemberResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PoolMember
+	// ApplicationProblemJSONDefault the response for an HTTP default `application/problem+json` response
+	ApplicationProblemJSONDefault *Problem
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r PutWorkerPoolMemberResponse) GetJSON200() *PoolMember {
+	return r.JSON200
+}
+
+// GetApplicationProblemJSONDefault returns the response for an HTTP default `application/problem+json` response
+func (r PutWorkerPoolMemberResponse) GetApplicationProblemJSONDefault() *Problem {
+	return r.ApplicationProblemJSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r PutWorkerPoolMemberResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r PutWorkerPoolMemberResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r PutWorkerPoolMemberResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r PutWorkerPoolMemberResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -18890,6 +23415,36 @@ func (c *ClientWithResponses) PatchInboxMessageWithResponse(ctx context.Context,
 	return ParsePatchInboxMessageResponse(rsp)
 }
 
+// MoveEntityWithBodyWithResponse Send an entity's work somewhere else
+//
+// Gives the entity another dispatch policy. A wake that nobody has claimed goes to the new target at once; whoever holds the entity is asked to release it, and is fenced at the deadline. The cursor stays where it is.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/entities/{type}/{id}/move (the `MoveEntity` operationId).
+func (c *ClientWithResponses) MoveEntityWithBodyWithResponse(ctx context.Context, pType string, id string, params *MoveEntityParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*MoveEntityResponse, error) {
+	rsp, err := c.MoveEntityWithBody(ctx, pType, id, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseMoveEntityResponse(rsp)
+}
+
+// MoveEntityWithResponse Send an entity's work somewhere else
+//
+// Gives the entity another dispatch policy. A wake that nobody has claimed goes to the new target at once; whoever holds the entity is asked to release it, and is fenced at the deadline. The cursor stays where it is.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/entities/{type}/{id}/move (the `MoveEntity` operationId).
+func (c *ClientWithResponses) MoveEntityWithResponse(ctx context.Context, pType string, id string, params *MoveEntityParams, body MoveEntityJSONRequestBody, reqEditors ...RequestEditorFn) (*MoveEntityResponse, error) {
+	rsp, err := c.MoveEntity(ctx, pType, id, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseMoveEntityResponse(rsp)
+}
+
 // DeletePgSyncObservationWithResponse Stop observing a synced table
 //
 // Returns a wrapper object for the known response body format(s).
@@ -18901,6 +23456,32 @@ func (c *ClientWithResponses) DeletePgSyncObservationWithResponse(ctx context.Co
 		return nil, err
 	}
 	return ParseDeletePgSyncObservationResponse(rsp)
+}
+
+// ListEntityPoliciesWithResponse The dispatch policies that an entity had before, newest first
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /_electric/entities/{type}/{id}/policies (the `ListEntityPolicies` operationId).
+func (c *ClientWithResponses) ListEntityPoliciesWithResponse(ctx context.Context, pType string, id string, params *ListEntityPoliciesParams, reqEditors ...RequestEditorFn) (*ListEntityPoliciesResponse, error) {
+	rsp, err := c.ListEntityPolicies(ctx, pType, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListEntityPoliciesResponse(rsp)
+}
+
+// RedriveEntityWithResponse Wake a parked entity again
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/entities/{type}/{id}/redrive (the `RedriveEntity` operationId).
+func (c *ClientWithResponses) RedriveEntityWithResponse(ctx context.Context, pType string, id string, params *RedriveEntityParams, reqEditors ...RequestEditorFn) (*RedriveEntityResponse, error) {
+	rsp, err := c.RedriveEntity(ctx, pType, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRedriveEntityResponse(rsp)
 }
 
 // DeleteScheduleWithResponse Remove a schedule; one that is not there is fine
@@ -19306,6 +23887,51 @@ func (c *ClientWithResponses) EnsureMembershipStreamWithResponse(ctx context.Con
 	return ParseEnsureMembershipStreamResponse(rsp)
 }
 
+// ListParkedWithResponse Work that its policy has given up
+//
+// What the caller may manage, with the reason. Messages are still taken and wait.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /_electric/parked (the `ListParked` operationId).
+func (c *ClientWithResponses) ListParkedWithResponse(ctx context.Context, params *ListParkedParams, reqEditors ...RequestEditorFn) (*ListParkedResponse, error) {
+	rsp, err := c.ListParked(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListParkedResponse(rsp)
+}
+
+// RedriveParkedWithBodyWithResponse Wake parked work again
+//
+// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/parked/redrive (the `RedriveParked` operationId).
+func (c *ClientWithResponses) RedriveParkedWithBodyWithResponse(ctx context.Context, params *RedriveParkedParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RedriveParkedResponse, error) {
+	rsp, err := c.RedriveParkedWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRedriveParkedResponse(rsp)
+}
+
+// RedriveParkedWithResponse Wake parked work again
+//
+// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/parked/redrive (the `RedriveParked` operationId).
+func (c *ClientWithResponses) RedriveParkedWithResponse(ctx context.Context, params *RedriveParkedParams, body RedriveParkedJSONRequestBody, reqEditors ...RequestEditorFn) (*RedriveParkedResponse, error) {
+	rsp, err := c.RedriveParked(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRedriveParkedResponse(rsp)
+}
+
 // RegisterPgSyncWithBodyWithResponse Refused: this gateway syncs no other database
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -19356,6 +23982,148 @@ func (c *ClientWithResponses) GetPluginLogWithResponse(ctx context.Context, name
 		return nil, err
 	}
 	return ParseGetPluginLogResponse(rsp)
+}
+
+// DeleteStreamRetentionWithResponse Remove a stream's limits; those of its entity's type hold again
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /_electric/retention/streams/{path} (the `DeleteStreamRetention` operationId).
+func (c *ClientWithResponses) DeleteStreamRetentionWithResponse(ctx context.Context, path string, params *DeleteStreamRetentionParams, reqEditors ...RequestEditorFn) (*DeleteStreamRetentionResponse, error) {
+	rsp, err := c.DeleteStreamRetention(ctx, path, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteStreamRetentionResponse(rsp)
+}
+
+// GetStreamRetentionWithResponse What is kept of a stream
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /_electric/retention/streams/{path} (the `GetStreamRetention` operationId).
+func (c *ClientWithResponses) GetStreamRetentionWithResponse(ctx context.Context, path string, params *GetStreamRetentionParams, reqEditors ...RequestEditorFn) (*GetStreamRetentionResponse, error) {
+	rsp, err := c.GetStreamRetention(ctx, path, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetStreamRetentionResponse(rsp)
+}
+
+// TrimStreamWithBodyWithResponse Trim a stream now
+//
+// What is trimmed cannot be read any more at once, and is deleted soon after.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/retention/streams/{path} (the `TrimStream` operationId).
+func (c *ClientWithResponses) TrimStreamWithBodyWithResponse(ctx context.Context, path string, params *TrimStreamParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*TrimStreamResponse, error) {
+	rsp, err := c.TrimStreamWithBody(ctx, path, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseTrimStreamResponse(rsp)
+}
+
+// TrimStreamWithResponse Trim a stream now
+//
+// What is trimmed cannot be read any more at once, and is deleted soon after.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/retention/streams/{path} (the `TrimStream` operationId).
+func (c *ClientWithResponses) TrimStreamWithResponse(ctx context.Context, path string, params *TrimStreamParams, body TrimStreamJSONRequestBody, reqEditors ...RequestEditorFn) (*TrimStreamResponse, error) {
+	rsp, err := c.TrimStream(ctx, path, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseTrimStreamResponse(rsp)
+}
+
+// PutStreamRetentionWithBodyWithResponse Limit what is kept of a stream
+//
+// Replaces the stream's limits. Without any, everything is kept, whatever the limits of its entity's type are. Nothing goes that a subscription, an observer or the entity has still to read.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /_electric/retention/streams/{path} (the `PutStreamRetention` operationId).
+func (c *ClientWithResponses) PutStreamRetentionWithBodyWithResponse(ctx context.Context, path string, params *PutStreamRetentionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutStreamRetentionResponse, error) {
+	rsp, err := c.PutStreamRetentionWithBody(ctx, path, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutStreamRetentionResponse(rsp)
+}
+
+// PutStreamRetentionWithResponse Limit what is kept of a stream
+//
+// Replaces the stream's limits. Without any, everything is kept, whatever the limits of its entity's type are. Nothing goes that a subscription, an observer or the entity has still to read.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /_electric/retention/streams/{path} (the `PutStreamRetention` operationId).
+func (c *ClientWithResponses) PutStreamRetentionWithResponse(ctx context.Context, path string, params *PutStreamRetentionParams, body PutStreamRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutStreamRetentionResponse, error) {
+	rsp, err := c.PutStreamRetention(ctx, path, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutStreamRetentionResponse(rsp)
+}
+
+// DeleteTypeRetentionWithResponse Remove the limits of a type
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /_electric/retention/types/{name} (the `DeleteTypeRetention` operationId).
+func (c *ClientWithResponses) DeleteTypeRetentionWithResponse(ctx context.Context, name string, params *DeleteTypeRetentionParams, reqEditors ...RequestEditorFn) (*DeleteTypeRetentionResponse, error) {
+	rsp, err := c.DeleteTypeRetention(ctx, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteTypeRetentionResponse(rsp)
+}
+
+// GetTypeRetentionWithResponse The limits of the main streams of a type's entities
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /_electric/retention/types/{name} (the `GetTypeRetention` operationId).
+func (c *ClientWithResponses) GetTypeRetentionWithResponse(ctx context.Context, name string, params *GetTypeRetentionParams, reqEditors ...RequestEditorFn) (*GetTypeRetentionResponse, error) {
+	rsp, err := c.GetTypeRetention(ctx, name, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetTypeRetentionResponse(rsp)
+}
+
+// PutTypeRetentionWithBodyWithResponse Limit the main streams of a type's entities
+//
+// For the entities that exist, within a minute or so, and those to come. Without any limit, as DELETE.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /_electric/retention/types/{name} (the `PutTypeRetention` operationId).
+func (c *ClientWithResponses) PutTypeRetentionWithBodyWithResponse(ctx context.Context, name string, params *PutTypeRetentionParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutTypeRetentionResponse, error) {
+	rsp, err := c.PutTypeRetentionWithBody(ctx, name, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutTypeRetentionResponse(rsp)
+}
+
+// PutTypeRetentionWithResponse Limit the main streams of a type's entities
+//
+// For the entities that exist, within a minute or so, and those to come. Without any limit, as DELETE.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /_electric/retention/types/{name} (the `PutTypeRetention` operationId).
+func (c *ClientWithResponses) PutTypeRetentionWithResponse(ctx context.Context, name string, params *PutTypeRetentionParams, body PutTypeRetentionJSONRequestBody, reqEditors ...RequestEditorFn) (*PutTypeRetentionResponse, error) {
+	rsp, err := c.PutTypeRetention(ctx, name, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutTypeRetentionResponse(rsp)
 }
 
 // ListRunnersWithResponse The caller's runners
@@ -19499,6 +24267,62 @@ func (c *ClientWithResponses) HeartbeatRunnerWithResponse(ctx context.Context, i
 		return nil, err
 	}
 	return ParseHeartbeatRunnerResponse(rsp)
+}
+
+// ListRunnerPoolsWithResponse The pools that a runner is in
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /_electric/runners/{id}/pools (the `ListRunnerPools` operationId).
+func (c *ClientWithResponses) ListRunnerPoolsWithResponse(ctx context.Context, id string, params *ListRunnerPoolsParams, reqEditors ...RequestEditorFn) (*ListRunnerPoolsResponse, error) {
+	rsp, err := c.ListRunnerPools(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListRunnerPoolsResponse(rsp)
+}
+
+// DeleteRunnerWakeKeyWithResponse Serve a runner's wakes in the clear
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /_electric/runners/{id}/wake-key (the `DeleteRunnerWakeKey` operationId).
+func (c *ClientWithResponses) DeleteRunnerWakeKeyWithResponse(ctx context.Context, id string, params *DeleteRunnerWakeKeyParams, reqEditors ...RequestEditorFn) (*DeleteRunnerWakeKeyResponse, error) {
+	rsp, err := c.DeleteRunnerWakeKey(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteRunnerWakeKeyResponse(rsp)
+}
+
+// PutRunnerWakeKeyWithBodyWithResponse Seal a runner's wakes to a key
+//
+// From now on the entries of the runner's wake streams are sealed to this key as they are read. Another key replaces it.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /_electric/runners/{id}/wake-key (the `PutRunnerWakeKey` operationId).
+func (c *ClientWithResponses) PutRunnerWakeKeyWithBodyWithResponse(ctx context.Context, id string, params *PutRunnerWakeKeyParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutRunnerWakeKeyResponse, error) {
+	rsp, err := c.PutRunnerWakeKeyWithBody(ctx, id, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutRunnerWakeKeyResponse(rsp)
+}
+
+// PutRunnerWakeKeyWithResponse Seal a runner's wakes to a key
+//
+// From now on the entries of the runner's wake streams are sealed to this key as they are read. Another key replaces it.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /_electric/runners/{id}/wake-key (the `PutRunnerWakeKey` operationId).
+func (c *ClientWithResponses) PutRunnerWakeKeyWithResponse(ctx context.Context, id string, params *PutRunnerWakeKeyParams, body PutRunnerWakeKeyJSONRequestBody, reqEditors ...RequestEditorFn) (*PutRunnerWakeKeyResponse, error) {
+	rsp, err := c.PutRunnerWakeKey(ctx, id, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutRunnerWakeKeyResponse(rsp)
 }
 
 // ListServicesWithResponse All services
@@ -19676,6 +24500,163 @@ func (c *ClientWithResponses) ListWebhookSourcesWithResponse(ctx context.Context
 		return nil, err
 	}
 	return ParseListWebhookSourcesResponse(rsp)
+}
+
+// ListWorkerPoolsWithResponse The pools that the caller owns or has a runner in
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /_electric/worker-pools (the `ListWorkerPools` operationId).
+func (c *ClientWithResponses) ListWorkerPoolsWithResponse(ctx context.Context, params *ListWorkerPoolsParams, reqEditors ...RequestEditorFn) (*ListWorkerPoolsResponse, error) {
+	rsp, err := c.ListWorkerPools(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListWorkerPoolsResponse(rsp)
+}
+
+// DeleteWorkerPoolWithResponse Remove a pool
+//
+// Wakes that wait in it go to the next target of their policy, or are parked. What its members hold runs to its end.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /_electric/worker-pools/{id} (the `DeleteWorkerPool` operationId).
+func (c *ClientWithResponses) DeleteWorkerPoolWithResponse(ctx context.Context, id string, params *DeleteWorkerPoolParams, reqEditors ...RequestEditorFn) (*DeleteWorkerPoolResponse, error) {
+	rsp, err := c.DeleteWorkerPool(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteWorkerPoolResponse(rsp)
+}
+
+// GetWorkerPoolWithResponse A pool with its members and load
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /_electric/worker-pools/{id} (the `GetWorkerPool` operationId).
+func (c *ClientWithResponses) GetWorkerPoolWithResponse(ctx context.Context, id string, params *GetWorkerPoolParams, reqEditors ...RequestEditorFn) (*GetWorkerPoolResponse, error) {
+	rsp, err := c.GetWorkerPool(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetWorkerPoolResponse(rsp)
+}
+
+// PutWorkerPoolWithBodyWithResponse Make a worker pool, or change it
+//
+// The id belongs to whoever registers it first.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /_electric/worker-pools/{id} (the `PutWorkerPool` operationId).
+func (c *ClientWithResponses) PutWorkerPoolWithBodyWithResponse(ctx context.Context, id string, params *PutWorkerPoolParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutWorkerPoolResponse, error) {
+	rsp, err := c.PutWorkerPoolWithBody(ctx, id, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutWorkerPoolResponse(rsp)
+}
+
+// PutWorkerPoolWithResponse Make a worker pool, or change it
+//
+// The id belongs to whoever registers it first.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /_electric/worker-pools/{id} (the `PutWorkerPool` operationId).
+func (c *ClientWithResponses) PutWorkerPoolWithResponse(ctx context.Context, id string, params *PutWorkerPoolParams, body PutWorkerPoolJSONRequestBody, reqEditors ...RequestEditorFn) (*PutWorkerPoolResponse, error) {
+	rsp, err := c.PutWorkerPool(ctx, id, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutWorkerPoolResponse(rsp)
+}
+
+// RevokeWorkerPoolJoinTokensWithResponse End every join token made so far
+//
+// Members stay.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /_electric/worker-pools/{id}/join-tokens (the `RevokeWorkerPoolJoinTokens` operationId).
+func (c *ClientWithResponses) RevokeWorkerPoolJoinTokensWithResponse(ctx context.Context, id string, params *RevokeWorkerPoolJoinTokensParams, reqEditors ...RequestEditorFn) (*RevokeWorkerPoolJoinTokensResponse, error) {
+	rsp, err := c.RevokeWorkerPoolJoinTokens(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRevokeWorkerPoolJoinTokensResponse(rsp)
+}
+
+// CreateWorkerPoolJoinTokenWithBodyWithResponse A token with which others put their runners into the pool
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/worker-pools/{id}/join-tokens (the `CreateWorkerPoolJoinToken` operationId).
+func (c *ClientWithResponses) CreateWorkerPoolJoinTokenWithBodyWithResponse(ctx context.Context, id string, params *CreateWorkerPoolJoinTokenParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateWorkerPoolJoinTokenResponse, error) {
+	rsp, err := c.CreateWorkerPoolJoinTokenWithBody(ctx, id, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateWorkerPoolJoinTokenResponse(rsp)
+}
+
+// CreateWorkerPoolJoinTokenWithResponse A token with which others put their runners into the pool
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /_electric/worker-pools/{id}/join-tokens (the `CreateWorkerPoolJoinToken` operationId).
+func (c *ClientWithResponses) CreateWorkerPoolJoinTokenWithResponse(ctx context.Context, id string, params *CreateWorkerPoolJoinTokenParams, body CreateWorkerPoolJoinTokenJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateWorkerPoolJoinTokenResponse, error) {
+	rsp, err := c.CreateWorkerPoolJoinToken(ctx, id, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateWorkerPoolJoinTokenResponse(rsp)
+}
+
+// DeleteWorkerPoolMemberWithResponse Take a runner out of a pool
+//
+// For the pool's owner and the runner's. What it holds runs to its end.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /_electric/worker-pools/{id}/members/{runnerId} (the `DeleteWorkerPoolMember` operationId).
+func (c *ClientWithResponses) DeleteWorkerPoolMemberWithResponse(ctx context.Context, id string, runnerID string, params *DeleteWorkerPoolMemberParams, reqEditors ...RequestEditorFn) (*DeleteWorkerPoolMemberResponse, error) {
+	rsp, err := c.DeleteWorkerPoolMember(ctx, id, runnerID, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteWorkerPoolMemberResponse(rsp)
+}
+
+// PutWorkerPoolMemberWithBodyWithResponse Put a runner into a pool, drain it, or let it claim again
+//
+// The pool's owner invites; the runner's owner accepts by the same call, or joins at once with a join token. Whoever owns both needs neither. Either of them may disable the member.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /_electric/worker-pools/{id}/members/{runnerId} (the `PutWorkerPoolMember` operationId).
+func (c *ClientWithResponses) PutWorkerPoolMemberWithBodyWithResponse(ctx context.Context, id string, runnerID string, params *PutWorkerPoolMemberParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*PutWorkerPoolMemberResponse, error) {
+	rsp, err := c.PutWorkerPoolMemberWithBody(ctx, id, runnerID, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutWorkerPoolMemberResponse(rsp)
+}
+
+// PutWorkerPoolMemberWithResponse Put a runner into a pool, drain it, or let it claim again
+//
+// The pool's owner invites; the runner's owner accepts by the same call, or joins at once with a join token. Whoever owns both needs neither. Either of them may disable the member.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /_electric/worker-pools/{id}/members/{runnerId} (the `PutWorkerPoolMember` operationId).
+func (c *ClientWithResponses) PutWorkerPoolMemberWithResponse(ctx context.Context, id string, runnerID string, params *PutWorkerPoolMemberParams, body PutWorkerPoolMemberJSONRequestBody, reqEditors ...RequestEditorFn) (*PutWorkerPoolMemberResponse, error) {
+	rsp, err := c.PutWorkerPoolMember(ctx, id, runnerID, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParsePutWorkerPoolMemberResponse(rsp)
 }
 
 // DeleteStreamWithResponse Delete a stream
@@ -21110,6 +26091,39 @@ func ParsePatchInboxMessageResponse(rsp *http.Response) (*PatchInboxMessageRespo
 	return response, nil
 }
 
+// ParseMoveEntityResponse parses an HTTP response from a MoveEntityWithResponse call
+func ParseMoveEntityResponse(rsp *http.Response) (*MoveEntityResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &MoveEntityResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest MoveResult
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseDeletePgSyncObservationResponse parses an HTTP response from a DeletePgSyncObservationWithResponse call
 func ParseDeletePgSyncObservationResponse(rsp *http.Response) (*DeletePgSyncObservationResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -21126,6 +26140,72 @@ func ParseDeletePgSyncObservationResponse(rsp *http.Response) (*DeletePgSyncObse
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest RowTxid
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListEntityPoliciesResponse parses an HTTP response from a ListEntityPoliciesWithResponse call
+func ParseListEntityPoliciesResponse(rsp *http.Response) (*ListEntityPoliciesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListEntityPoliciesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []OldPolicy
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRedriveEntityResponse parses an HTTP response from a RedriveEntityWithResponse call
+func ParseRedriveEntityResponse(rsp *http.Response) (*RedriveEntityResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RedriveEntityResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Redriven
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -21836,6 +26916,72 @@ func ParseEnsureMembershipStreamResponse(rsp *http.Response) (*EnsureMembershipS
 	return response, nil
 }
 
+// ParseListParkedResponse parses an HTTP response from a ListParkedWithResponse call
+func ParseListParkedResponse(rsp *http.Response) (*ListParkedResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListParkedResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []Parked
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRedriveParkedResponse parses an HTTP response from a RedriveParkedWithResponse call
+func ParseRedriveParkedResponse(rsp *http.Response) (*RedriveParkedResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RedriveParkedResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RedriveResult
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseRegisterPgSyncResponse parses an HTTP response from a RegisterPgSyncWithResponse call
 func ParseRegisterPgSyncResponse(rsp *http.Response) (*RegisterPgSyncResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -21914,6 +27060,229 @@ func ParseGetPluginLogResponse(rsp *http.Response) (*GetPluginLogResponse, error
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest []PluginLogLine
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteStreamRetentionResponse parses an HTTP response from a DeleteStreamRetentionWithResponse call
+func ParseDeleteStreamRetentionResponse(rsp *http.Response) (*DeleteStreamRetentionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteStreamRetentionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetStreamRetentionResponse parses an HTTP response from a GetStreamRetentionWithResponse call
+func ParseGetStreamRetentionResponse(rsp *http.Response) (*GetStreamRetentionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetStreamRetentionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest StreamRetention
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseTrimStreamResponse parses an HTTP response from a TrimStreamWithResponse call
+func ParseTrimStreamResponse(rsp *http.Response) (*TrimStreamResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &TrimStreamResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Trimmed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutStreamRetentionResponse parses an HTTP response from a PutStreamRetentionWithResponse call
+func ParsePutStreamRetentionResponse(rsp *http.Response) (*PutStreamRetentionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutStreamRetentionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest StreamRetention
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteTypeRetentionResponse parses an HTTP response from a DeleteTypeRetentionWithResponse call
+func ParseDeleteTypeRetentionResponse(rsp *http.Response) (*DeleteTypeRetentionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteTypeRetentionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetTypeRetentionResponse parses an HTTP response from a GetTypeRetentionWithResponse call
+func ParseGetTypeRetentionResponse(rsp *http.Response) (*GetTypeRetentionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetTypeRetentionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RetentionLimits
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutTypeRetentionResponse parses an HTTP response from a PutTypeRetentionWithResponse call
+func ParsePutTypeRetentionResponse(rsp *http.Response) (*PutTypeRetentionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutTypeRetentionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RetentionLimits
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -22174,6 +27543,105 @@ func ParseHeartbeatRunnerResponse(rsp *http.Response) (*HeartbeatRunnerResponse,
 	}
 
 	response := &HeartbeatRunnerResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Runner
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListRunnerPoolsResponse parses an HTTP response from a ListRunnerPoolsWithResponse call
+func ParseListRunnerPoolsResponse(rsp *http.Response) (*ListRunnerPoolsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListRunnerPoolsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []RunnerPool
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteRunnerWakeKeyResponse parses an HTTP response from a DeleteRunnerWakeKeyWithResponse call
+func ParseDeleteRunnerWakeKeyResponse(rsp *http.Response) (*DeleteRunnerWakeKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteRunnerWakeKeyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Runner
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutRunnerWakeKeyResponse parses an HTTP response from a PutRunnerWakeKeyWithResponse call
+func ParsePutRunnerWakeKeyResponse(rsp *http.Response) (*PutRunnerWakeKeyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutRunnerWakeKeyResponse{
 		Body:         bodyBytes,
 		HTTPResponse: rsp,
 	}
@@ -22470,6 +27938,258 @@ func ParseListWebhookSourcesResponse(rsp *http.Response) (*ListWebhookSourcesRes
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest WebhookSources
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListWorkerPoolsResponse parses an HTTP response from a ListWorkerPoolsWithResponse call
+func ParseListWorkerPoolsResponse(rsp *http.Response) (*ListWorkerPoolsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListWorkerPoolsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest []Pool
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteWorkerPoolResponse parses an HTTP response from a DeleteWorkerPoolWithResponse call
+func ParseDeleteWorkerPoolResponse(rsp *http.Response) (*DeleteWorkerPoolResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteWorkerPoolResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetWorkerPoolResponse parses an HTTP response from a GetWorkerPoolWithResponse call
+func ParseGetWorkerPoolResponse(rsp *http.Response) (*GetWorkerPoolResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetWorkerPoolResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Pool
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutWorkerPoolResponse parses an HTTP response from a PutWorkerPoolWithResponse call
+func ParsePutWorkerPoolResponse(rsp *http.Response) (*PutWorkerPoolResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutWorkerPoolResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Pool
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRevokeWorkerPoolJoinTokensResponse parses an HTTP response from a RevokeWorkerPoolJoinTokensWithResponse call
+func ParseRevokeWorkerPoolJoinTokensResponse(rsp *http.Response) (*RevokeWorkerPoolJoinTokensResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RevokeWorkerPoolJoinTokensResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateWorkerPoolJoinTokenResponse parses an HTTP response from a CreateWorkerPoolJoinTokenWithResponse call
+func ParseCreateWorkerPoolJoinTokenResponse(rsp *http.Response) (*CreateWorkerPoolJoinTokenResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateWorkerPoolJoinTokenResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest PoolJoinToken
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteWorkerPoolMemberResponse parses an HTTP response from a DeleteWorkerPoolMemberWithResponse call
+func ParseDeleteWorkerPoolMemberResponse(rsp *http.Response) (*DeleteWorkerPoolMemberResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteWorkerPoolMemberResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case rsp.StatusCode == 204:
+		break // No content-type
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParsePutWorkerPoolMemberResponse parses an HTTP response from a PutWorkerPoolMemberWithResponse call
+func ParsePutWorkerPoolMemberResponse(rsp *http.Response) (*PutWorkerPoolMemberResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &PutWorkerPoolMemberResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PoolMember
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

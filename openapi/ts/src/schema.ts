@@ -510,6 +510,26 @@ export interface paths {
         patch: operations["patchInboxMessage"];
         trace?: never;
     };
+    "/_electric/entities/{type}/{id}/move": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send an entity's work somewhere else
+         * @description Gives the entity another dispatch policy. A wake that nobody has claimed goes to the new target at once; whoever holds the entity is asked to release it, and is fenced at the deadline. The cursor stays where it is.
+         */
+        post: operations["moveEntity"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/_electric/entities/{type}/{id}/pg-sync-observations/{key}": {
         parameters: {
             query?: never;
@@ -522,6 +542,40 @@ export interface paths {
         post?: never;
         /** Stop observing a synced table */
         delete: operations["deletePgSyncObservation"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/entities/{type}/{id}/policies": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The dispatch policies that an entity had before, newest first */
+        get: operations["listEntityPolicies"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/entities/{type}/{id}/redrive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Wake a parked entity again */
+        post: operations["redriveEntity"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -788,6 +842,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/_electric/parked": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Work that its policy has given up
+         * @description What the caller may manage, with the reason. Messages are still taken and wait.
+         */
+        get: operations["listParked"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/parked/redrive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Wake parked work again
+         * @description From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken.
+         */
+        post: operations["redriveParked"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/_electric/pg-sync/register": {
         parameters: {
             query?: never;
@@ -834,6 +928,54 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/retention/streams/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What is kept of a stream */
+        get: operations["getStreamRetention"];
+        /**
+         * Limit what is kept of a stream
+         * @description Replaces the stream's limits. Without any, everything is kept, whatever the limits of its entity's type are. Nothing goes that a subscription, an observer or the entity has still to read.
+         */
+        put: operations["putStreamRetention"];
+        /**
+         * Trim a stream now
+         * @description What is trimmed cannot be read any more at once, and is deleted soon after.
+         */
+        post: operations["trimStream"];
+        /** Remove a stream's limits; those of its entity's type hold again */
+        delete: operations["deleteStreamRetention"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/retention/types/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The limits of the main streams of a type's entities */
+        get: operations["getTypeRetention"];
+        /**
+         * Limit the main streams of a type's entities
+         * @description For the entities that exist, within a minute or so, and those to come. Without any limit, as DELETE.
+         */
+        put: operations["putTypeRetention"];
+        post?: never;
+        /** Remove the limits of a type */
+        delete: operations["deleteTypeRetention"];
         options?: never;
         head?: never;
         patch?: never;
@@ -954,6 +1096,44 @@ export interface paths {
         /** Stay online */
         post: operations["heartbeatRunner"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/runners/{id}/pools": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The pools that a runner is in */
+        get: operations["listRunnerPools"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/runners/{id}/wake-key": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Seal a runner's wakes to a key
+         * @description From now on the entries of the runner's wake streams are sealed to this key as they are read. Another key replaces it.
+         */
+        put: operations["putRunnerWakeKey"];
+        post?: never;
+        /** Serve a runner's wakes in the clear */
+        delete: operations["deleteRunnerWakeKey"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1105,6 +1285,93 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/_electric/worker-pools": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The pools that the caller owns or has a runner in */
+        get: operations["listWorkerPools"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/worker-pools/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** A pool with its members and load */
+        get: operations["getWorkerPool"];
+        /**
+         * Make a worker pool, or change it
+         * @description The id belongs to whoever registers it first.
+         */
+        put: operations["putWorkerPool"];
+        post?: never;
+        /**
+         * Remove a pool
+         * @description Wakes that wait in it go to the next target of their policy, or are parked. What its members hold runs to its end.
+         */
+        delete: operations["deleteWorkerPool"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/worker-pools/{id}/join-tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A token with which others put their runners into the pool */
+        post: operations["createWorkerPoolJoinToken"];
+        /**
+         * End every join token made so far
+         * @description Members stay.
+         */
+        delete: operations["revokeWorkerPoolJoinTokens"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/_electric/worker-pools/{id}/members/{runnerId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Put a runner into a pool, drain it, or let it claim again
+         * @description The pool's owner invites; the runner's owner accepts by the same call, or joins at once with a join token. Whoever owns both needs neither. Either of them may disable the member.
+         */
+        put: operations["putWorkerPoolMember"];
+        post?: never;
+        /**
+         * Take a runner out of a pool
+         * @description For the pool's owner and the runner's. What it holds runs to its end.
+         */
+        delete: operations["deleteWorkerPoolMember"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/stream/{path}": {
         parameters: {
             query?: never;
@@ -1188,6 +1455,11 @@ export interface components {
             /** @description After a release: whether work is left and a fresh wake exists. */
             next_wake?: boolean;
             ok: boolean;
+            /**
+             * Format: date-time
+             * @description The entity is to be worked by somebody else: release it now. At this time, and no later, the lease ends whatever heartbeats come.
+             */
+            release_by?: string;
             /** @description The same as claimToken. */
             token?: string;
             wakeId?: string;
@@ -1208,6 +1480,7 @@ export interface components {
             /** Format: date-time */
             lease_expires_at: string | null;
             next_wake: boolean | null;
+            pool_id?: string;
             /** Format: date-time */
             released_at: string | null;
             runner_id: string | null;
@@ -1300,7 +1573,9 @@ export interface components {
             transport: string;
         };
         DispatchPolicy: {
-            /** @description Where wakes go. Exactly one target. */
+            /** @description When work that nobody does is parked; absent: never. */
+            giveUp?: components["schemas"]["GiveUp"];
+            /** @description Where wakes go: to the first target, and on to the next one when its conditions are met. */
             targets: components["schemas"]["DispatchTarget"][];
         };
         DispatchState: {
@@ -1312,6 +1587,11 @@ export interface components {
             /** Format: date-time */
             active_lease_expires_at: string | null;
             active_runner_id: string | null;
+            /**
+             * Format: int32
+             * @description Wakes since it last got on.
+             */
+            attempts: number;
             entity_url: string;
             /** Format: date-time */
             last_claimed_at: string | null;
@@ -1325,10 +1605,28 @@ export interface components {
             outstanding_wake_created_at: string | null;
             outstanding_wake_id: string | null;
             outstanding_wake_target: unknown;
+            /**
+             * Format: date-time
+             * @description Given up since; see parked_reason.
+             */
+            parked_at?: string;
+            parked_reason?: string;
             pending_reason: string | null;
             /** Format: date-time */
             pending_since: string | null;
             pending_source_streams: unknown;
+            /** @description The worker pool its wake or claim is for. */
+            pool_id?: string;
+            /**
+             * Format: date-time
+             * @description Its holder was asked to hand it over until then.
+             */
+            release_by?: string;
+            /**
+             * Format: int32
+             * @description Which target of its policy its wake or claim is for, from 0.
+             */
+            target_index: number;
             /** Format: date-time */
             updated_at: string;
         };
@@ -1338,12 +1636,16 @@ export interface components {
             /** @description A label that webhooks of the ecosystem look for. */
             subscription_id?: string;
             /**
-             * @description runner, webhook, or the type of a transport plugin.
+             * @description runner, worker-pool, webhook, or the type of a transport plugin.
              * @example runner
              */
             type: string;
             /** @description For type webhook: where the wake is POSTed. */
             url?: string;
+            /** @description What moves a wake on to the next target. A target with a successor that says nothing moves on when offline, full, failed, or unclaimed for 30 s. */
+            when?: components["schemas"]["MoveOn"];
+            /** @description For type worker-pool: the pool whose members may claim the wake. */
+            workerPoolId?: string;
         } & {
             [key: string]: unknown;
         };
@@ -1367,6 +1669,8 @@ export interface components {
             created_at: number;
             created_by?: string;
             dispatch_policy?: components["schemas"]["DispatchPolicy"];
+            /** @description In a list that asks for it. */
+            display?: components["schemas"]["EntityWords"];
             externally_writable_collections?: unknown;
             parent?: string;
             sandbox?: unknown;
@@ -1398,6 +1702,8 @@ export interface components {
             created_at: number;
             created_by?: string;
             dispatch_policy?: components["schemas"]["DispatchPolicy"];
+            /** @description In a list that asks for it. */
+            display?: components["schemas"]["EntityWords"];
             externally_writable_collections?: unknown;
             parent?: string;
             sandbox?: unknown;
@@ -1474,6 +1780,10 @@ export interface components {
                 [key: string]: unknown;
             };
         };
+        EntityWords: {
+            code: string;
+            display: string;
+        };
         EventSources: {
             eventSources: unknown[];
         };
@@ -1516,6 +1826,18 @@ export interface components {
             /** @description The root and the descendants forked with it. */
             entities: components["schemas"]["Entity"][];
             root: components["schemas"]["Entity"];
+        };
+        GiveUp: {
+            /**
+             * Format: int64
+             * @description Work has waited for so long without anybody at it.
+             */
+            afterMs?: number;
+            /**
+             * Format: int64
+             * @description So many wakes without progress.
+             */
+            attempts?: number;
         };
         Grant: {
             copy_to_children?: boolean;
@@ -1587,6 +1909,52 @@ export interface components {
                 [key: string]: string;
             };
         };
+        MoveOn: {
+            /** @description The wake could not be delivered. */
+            failed?: boolean;
+            /** @description The runner or the pool holds as many claims as it may. */
+            full?: boolean;
+            /** @description The runner, or every member of the pool, is offline. */
+            offline?: boolean;
+            /**
+             * Format: int64
+             * @description Nobody has claimed the wake for so long.
+             */
+            unclaimedAfterMs?: number;
+        };
+        MoveRequest: {
+            /**
+             * Format: int64
+             * @description How long whoever holds the entity now may go on; it is asked to release at once. 0 fences it now. Default 30 s.
+             */
+            deadline_ms?: number;
+            /** @description Takes the place of the one there is. */
+            dispatch_policy: components["schemas"]["DispatchPolicy"];
+            /** @description Kept in the history. */
+            reason?: string;
+        };
+        MoveResult: {
+            ok: boolean;
+            /** @enum {string} */
+            outcome: "moved" | "unchanged";
+            /**
+             * Format: date-time
+             * @description When the claim of whoever holds the entity ends at the latest; absent: nobody holds it.
+             */
+            release_by?: string;
+            /** Format: int64 */
+            txid?: number;
+        };
+        OldPolicy: {
+            dispatch_policy: unknown;
+            /** @description Who replaced it. */
+            moved_by: string;
+            reason?: string;
+            /** Format: date-time */
+            replaced_at: string;
+            /** Format: int64 */
+            revision: number;
+        };
         OptionsStruct: {
             columns?: string[];
             metadata?: unknown;
@@ -1599,6 +1967,26 @@ export interface components {
             where?: string;
         } & {
             [key: string]: unknown;
+        };
+        Parked: {
+            /**
+             * Format: int64
+             * @description Wakes without progress.
+             */
+            attempts: number;
+            dispatch_policy?: unknown;
+            entity_url: string;
+            last_error?: string;
+            /** Format: date-time */
+            parked_at: string;
+            /**
+             * Format: date-time
+             * @description Since when its work waits.
+             */
+            pending_since?: string;
+            /** @enum {string} */
+            reason: "attempts_exhausted" | "unclaimed" | "delivery_failed" | "no_target";
+            type: string;
         };
         PathOffset: {
             /** @description How far it has been worked: read from here. */
@@ -1648,6 +2036,94 @@ export interface components {
             at: string;
             text: string;
         };
+        Pool: {
+            /**
+             * Format: int64
+             * @description Counted from the mutex, never self-reported.
+             */
+            active_claims: number;
+            /** @enum {string} */
+            admin_status: "enabled" | "disabled";
+            capacity_policy: components["schemas"]["PoolCapacity"];
+            /** Format: date-time */
+            created_at: string;
+            id: string;
+            members: components["schemas"]["PoolMember"][];
+            name: string;
+            owner_principal: string;
+            /** Format: date-time */
+            updated_at: string;
+            /**
+             * Format: int64
+             * @description Wakes that nobody has claimed yet.
+             */
+            waiting_wakes: number;
+            /** @description Read by every member; the first valid claim of an entry wins. */
+            wake_stream: string;
+        };
+        PoolCapacity: {
+            /** Format: int32 */
+            maxConcurrentClaimsPerRunner?: number;
+            /** Format: int32 */
+            maxTotalClaims?: number;
+        };
+        PoolJoinToken: {
+            /** Format: date-time */
+            expires_at: string;
+            /** @description Shown once and kept nowhere. Whoever has it may put runners of their own into the pool. */
+            join_token: string;
+        };
+        PoolJoinTokenRequest: {
+            /**
+             * Format: int64
+             * @description How long it can be used. Default one hour.
+             */
+            ttl_seconds?: number;
+        };
+        PoolMember: {
+            /**
+             * Format: int64
+             * @description Claims of this pool's wakes that it holds now.
+             */
+            active_claims: number;
+            /**
+             * Format: int32
+             * @description How many claims the runner holds at once, of this pool's and other wakes; absent: any number.
+             */
+            capacity?: number;
+            label?: string;
+            /** @enum {string} */
+            liveness?: "online" | "offline";
+            owner_principal?: string;
+            runner_id: string;
+            /**
+             * @description invited: its owner has not accepted yet; disabled: it finishes what it holds and is granted nothing more.
+             * @enum {string}
+             */
+            status: "invited" | "active" | "disabled";
+        };
+        PoolMemberPut: {
+            /** @description Lets the runner's owner join without an invitation. */
+            join_token?: string;
+            /**
+             * @description Default active. disabled drains it.
+             * @enum {string}
+             */
+            status?: "active" | "disabled";
+        };
+        PoolPut: {
+            /**
+             * @description Of a disabled pool nothing is granted; what its members hold runs to its end.
+             * @enum {string}
+             */
+            admin_status?: "enabled" | "disabled";
+            /** @description Takes the place of the limits there are, {} of all; absent: they stay. */
+            capacity_policy?: components["schemas"]["PoolCapacity"];
+            /** @description What people see; default: the id. */
+            name?: string;
+            /** @description A principal URL; only the caller's own. */
+            owner_principal?: string;
+        };
         Problem: {
             /** @description Stable. Match on it. */
             code: string;
@@ -1681,6 +2157,48 @@ export interface components {
             message: string;
         } & {
             [key: string]: unknown;
+        };
+        RedriveAllBody: {
+            /**
+             * Format: int64
+             * @description At most so many. Default 1000.
+             */
+            limit?: number;
+            /**
+             * @description Only what was parked for this reason.
+             * @enum {string}
+             */
+            reason?: "attempts_exhausted" | "unclaimed" | "delivery_failed" | "no_target";
+            /** @description Only entities of this type. */
+            type?: string;
+        };
+        RedriveResult: {
+            ok: boolean;
+            /**
+             * Format: int64
+             * @description How many were woken again.
+             */
+            redriven: number;
+        };
+        Redriven: {
+            ok: boolean;
+        };
+        RetentionLimits: {
+            /**
+             * Format: int64
+             * @description Messages older than this may go, a little later at the latest.
+             */
+            max_age_seconds?: number;
+            /**
+             * Format: int64
+             * @description The oldest appends go while more bytes are kept. The newest append always stays.
+             */
+            max_bytes?: number;
+            /**
+             * Format: int64
+             * @description The oldest appends go as long as this many messages stay.
+             */
+            max_messages?: number;
         };
         RowTxid: {
             /**
@@ -1716,9 +2234,15 @@ export interface components {
             /** Format: date-time */
             liveness_lease_expires_at: string | null;
             owner_principal: string;
+            /** @description In the answer of a heartbeat: the worker pools it is in, whose wake streams it reads too. */
+            pools?: components["schemas"]["RunnerPool"][];
             sandbox_profiles: unknown;
             /** Format: date-time */
             updated_at: string;
+            /** @description The X25519 public key, in base64, that the entries of its wake streams are sealed to. Absent: they are served in the clear. */
+            wake_key?: string;
+            /** @description The keyId of entries that are sealed to it. */
+            wake_key_id?: string;
             wake_stream: string;
             /** @description The cursor the runner last reported. */
             wake_stream_offset: string | null;
@@ -1795,9 +2319,15 @@ export interface components {
             /** @enum {string} */
             liveness_status: "online" | "offline" | "expired";
             owner_principal: string;
+            /** @description In the answer of a heartbeat: the worker pools it is in, whose wake streams it reads too. */
+            pools?: components["schemas"]["RunnerPool"][];
             sandbox_profiles: unknown;
             /** Format: date-time */
             updated_at: string;
+            /** @description The X25519 public key, in base64, that the entries of its wake streams are sealed to. Absent: they are served in the clear. */
+            wake_key?: string;
+            /** @description The keyId of entries that are sealed to it. */
+            wake_key_id?: string;
             wake_stream: string;
             /** @description The cursor the runner last reported. */
             wake_stream_offset: string | null;
@@ -1817,6 +2347,12 @@ export interface components {
             liveness_lease_expires_at?: string;
             wake_stream_offset?: string;
         };
+        RunnerPool: {
+            pool_id: string;
+            /** @enum {string} */
+            status: "invited" | "active" | "disabled";
+            wake_stream: string;
+        };
         RunnerRegister: {
             /** @enum {string} */
             admin_status?: "enabled" | "disabled";
@@ -1829,8 +2365,14 @@ export interface components {
             /** @description A principal URL; only the caller's own. */
             owner_principal?: string;
             sandbox_profiles?: components["schemas"]["SandboxProfile"][];
+            /** @description The base64 of an X25519 public key to seal its wakes to. Left out: the key stays as it is. */
+            wake_key?: string;
             /** @description Only /runners/{id}/wake. */
             wake_stream?: string;
+        };
+        RunnerWakeKey: {
+            /** @description The base64 of an X25519 public key. The private one stays with the runner. */
+            wake_key: string;
         };
         SandboxProfile: {
             description?: string;
@@ -1967,6 +2509,48 @@ export interface components {
              */
             timeoutMs?: number;
         };
+        StreamRetention: {
+            /**
+             * Format: int64
+             * @description How much is kept.
+             */
+            bytes: number;
+            /** @description What was trimmed is still being deleted, or is read by forks. */
+            deleting?: boolean;
+            /** @description Where what is kept begins: a read below it is answered 410. */
+            earliest_offset: string;
+            /** @description The entity's type, if that has limits. */
+            entity_type?: string;
+            /**
+             * Format: int64
+             * @description Messages older than this may go, a little later at the latest.
+             */
+            max_age_seconds?: number;
+            /**
+             * Format: int64
+             * @description The oldest appends go while more bytes are kept. The newest append always stays.
+             */
+            max_bytes?: number;
+            /**
+             * Format: int64
+             * @description The oldest appends go as long as this many messages stay.
+             */
+            max_messages?: number;
+            /** @description The stream's tail. */
+            next_offset: string;
+            /**
+             * @description Whose the limits are.
+             * @enum {string}
+             */
+            source: "stream" | "type" | "none";
+            stream: string;
+        };
+        StreamTrim: {
+            /** @description Everything before this offset goes, in whole appends; now is everything there is. */
+            before: string;
+            /** @description Also what somebody has still to read: their cursors move along, and the work is lost. */
+            force?: boolean;
+        };
         SubscriptionClaim: {
             /** @description Names the attempt: repeated with it, a claim answers the same again. */
             claim_id?: string;
@@ -2095,6 +2679,17 @@ export interface components {
             /** @description The target's "type". */
             type: string;
         };
+        Trimmed: {
+            earliest_offset: string;
+            /**
+             * @description cursor: a subscription, an observer or the entity has still to read what follows.
+             * @enum {string}
+             */
+            limited_by?: "cursor";
+            next_offset: string;
+            /** @description Whether the stream begins later than before. */
+            trimmed: boolean;
+        };
         Txid: {
             /** Format: int64 */
             txid: number;
@@ -2109,7 +2704,15 @@ export interface components {
             subject_value: string;
         };
         Wake: {
-            /** Format: int32 */
+            /**
+             * Format: int32
+             * @description The how-manieth wake since progress.
+             */
+            attempt: number;
+            /**
+             * Format: int32
+             * @description Deliveries that were tried.
+             */
             attempts: number;
             claim_status: string;
             /** Format: date-time */
@@ -2128,6 +2731,12 @@ export interface components {
             resolved_at: string | null;
             runner_wake_stream: string | null;
             runner_wake_stream_offset: string | null;
+            /**
+             * Format: int32
+             * @description Which target of the policy it is for, from 0.
+             */
+            target_index: number;
+            target_pool_id?: string;
             target_runner_id: string | null;
             target_type: string;
             target_webhook_url: string | null;
@@ -2143,6 +2752,8 @@ export interface components {
             epoch?: number;
             /** @description With done: records the run as failed. */
             error?: string;
+            /** @description With a claim of a worker pool's wake: which of its members claims. */
+            runnerId?: string;
             /** @description Given: claim. */
             wakeId?: string;
         };
@@ -2161,7 +2772,15 @@ export interface components {
             [key: string]: unknown;
         };
         WakeFile: {
-            /** Format: int32 */
+            /**
+             * Format: int32
+             * @description The how-manieth wake since progress.
+             */
+            attempt: number;
+            /**
+             * Format: int32
+             * @description Deliveries that were tried.
+             */
             attempts: number;
             claim_status: string;
             /** Format: date-time */
@@ -2183,12 +2802,23 @@ export interface components {
             resolved_at: string | null;
             runner_wake_stream: string | null;
             runner_wake_stream_offset: string | null;
+            /**
+             * Format: int32
+             * @description Which target of the policy it is for, from 0.
+             */
+            target_index: number;
+            target_pool_id?: string;
             target_runner_id: string | null;
             target_type: string;
             target_webhook_url: string | null;
             wake_id: string;
         };
         WakeNotification: {
+            /**
+             * Format: int64
+             * @description The how-manieth wake it is since the entity last got on; 1 for the first.
+             */
+            attempt?: number;
             /** @description Where the lease is confirmed, kept and given back. */
             callback?: string;
             /** @description Goes into electric-claim-token on the callback. */
@@ -2213,6 +2843,11 @@ export interface components {
             streamPath?: string;
             /** @description Each offset is the end of the newest message that asks for work. */
             streams?: components["schemas"]["PathOffset"][];
+            /**
+             * Format: int64
+             * @description Which target of the dispatch policy it went to, from 0.
+             */
+            targetIndex?: number;
             triggerEvent?: string;
             triggeredBy?: string[];
             wakeId?: string;
@@ -2909,7 +3544,7 @@ export interface operations {
     readShape: {
         parameters: {
             query: {
-                /** @description entities, entity_types, runners, runner_runtime_diagnostics, users, entity_effective_permissions, entity_dispatch_state, wake_notifications or consumer_claims. */
+                /** @description entities, entity_types, runners, runner_runtime_diagnostics, worker_pools, worker_pool_members, users, entity_effective_permissions, entity_dispatch_state, wake_notifications or consumer_claims. */
                 table: string;
                 /** @description The service; default is "default". */
                 service?: string;
@@ -2988,7 +3623,7 @@ export interface operations {
     readShapeSubset: {
         parameters: {
             query: {
-                /** @description entities, entity_types, runners, runner_runtime_diagnostics, users, entity_effective_permissions, entity_dispatch_state, wake_notifications or consumer_claims. */
+                /** @description entities, entity_types, runners, runner_runtime_diagnostics, worker_pools, worker_pool_members, users, entity_effective_permissions, entity_dispatch_state, wake_notifications or consumer_claims. */
                 table: string;
                 /** @description The service; default is "default". */
                 service?: string;
@@ -3059,6 +3694,8 @@ export interface operations {
                 parent?: string;
                 created_by?: string;
                 limit?: number;
+                /** @description Each with what a UI says about it. */
+                display?: boolean;
                 /** @description From the header Electric-Next-Cursor of the page before. */
                 cursor?: string;
             };
@@ -3824,6 +4461,46 @@ export interface operations {
             };
         };
     };
+    moveEntity: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The first segment of the entity's url. */
+                type: string;
+                /** @description The rest of the entity's url; it may hold slashes, escaped or not. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MoveRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MoveResult"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     deletePgSyncObservation: {
         parameters: {
             query?: {
@@ -3848,6 +4525,78 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RowTxid"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listEntityPolicies: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The first segment of the entity's url. */
+                type: string;
+                /** @description The rest of the entity's url; it may hold slashes, escaped or not. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OldPolicy"][];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    redriveEntity: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The first segment of the entity's url. */
+                type: string;
+                /** @description The rest of the entity's url; it may hold slashes, escaped or not. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Redriven"];
                 };
             };
             /** @description A refusal or failure. */
@@ -4622,6 +5371,75 @@ export interface operations {
             };
         };
     };
+    listParked: {
+        parameters: {
+            query?: {
+                service?: string;
+                /** @description Only urls behind this one. */
+                after?: string;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Parked"][];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    redriveParked: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RedriveAllBody"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RedriveResult"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     registerPgSync: {
         parameters: {
             query?: {
@@ -4703,6 +5521,249 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["PluginLogLine"][];
                 };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getStreamRetention: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The stream's path; it may hold slashes, escaped or not. */
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StreamRetention"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    putStreamRetention: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The stream's path; it may hold slashes, escaped or not. */
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RetentionLimits"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StreamRetention"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    trimStream: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The stream's path; it may hold slashes, escaped or not. */
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StreamTrim"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Trimmed"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteStreamRetention: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The stream's path; it may hold slashes, escaped or not. */
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getTypeRetention: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RetentionLimits"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    putTypeRetention: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RetentionLimits"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RetentionLimits"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteTypeRetention: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description A refusal or failure. */
             default: {
@@ -4978,6 +6039,109 @@ export interface operations {
                 "application/json": components["schemas"]["RunnerHeartbeat"];
             };
         };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Runner"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    listRunnerPools: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunnerPool"][];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    putRunnerWakeKey: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RunnerWakeKey"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Runner"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteRunnerWakeKey: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
         responses: {
             /** @description OK */
             200: {
@@ -5291,12 +6455,285 @@ export interface operations {
             };
         };
     };
+    listWorkerPools: {
+        parameters: {
+            query?: {
+                service?: string;
+                /** @description Only ids behind this one. */
+                after?: string;
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Pool"][];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    getWorkerPool: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Pool"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    putWorkerPool: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PoolPut"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Pool"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteWorkerPool: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    createWorkerPoolJoinToken: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PoolJoinTokenRequest"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PoolJoinToken"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    revokeWorkerPoolJoinTokens: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    putWorkerPoolMember: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+                runnerId: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PoolMemberPut"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PoolMember"];
+                };
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    deleteWorkerPoolMember: {
+        parameters: {
+            query?: {
+                service?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+                runnerId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A refusal or failure. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     readStream: {
         parameters: {
             query?: {
                 /** @description The service; default is "default". */
                 service?: string;
-                /** @description From Stream-Next-Offset; -1 is the start, now is the tail. */
+                /** @description From Stream-Next-Offset; -1 is the start of what is kept, now is the tail. */
                 offset?: string;
                 /** @description long-poll or sse. */
                 live?: "long-poll" | "sse";
@@ -5372,6 +6809,8 @@ export interface operations {
                 "Stream-TTL"?: string;
                 /** @description RFC 3339 time of expiry. */
                 "Stream-Expires-At"?: string;
+                /** @description Limits of what is kept, such as age=7d; bytes=100000000; count=10000. */
+                "Stream-Retention"?: string;
                 /** @description true: closed from the start. */
                 "Stream-Closed"?: string;
                 /** @description Path of the stream to fork. */
