@@ -34,6 +34,17 @@ func (h *AuthHook) Headers() []string { return h.headers }
 // another one is not to be remembered.
 func (h *AuthHook) Generation() uint64 { return h.generation.Load() }
 
+// Does tells what the plugin says that it does; known: it has come up and said so,
+// or it is no more.
+func (h *AuthHook) Does() (authenticates, authorizes, known bool) {
+	c := h.get()
+	if c == nil {
+		return false, false, true
+	}
+	d, up := c.describe()
+	return d.authenticates, d.authorizes, up
+}
+
 // longestCache bounds what a plugin may ask for.
 const longestCache = 24 * time.Hour
 

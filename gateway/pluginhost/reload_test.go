@@ -289,4 +289,13 @@ func TestAChangedHookIsOfAnotherGeneration(t *testing.T) {
 	}
 	write(line("4s"))
 	until(t, 10*time.Second, "it is another one", func() bool { return a.Generation() == before+1 })
+	// One that is taken away has said nothing that counts, whatever comes in its place.
+	write("{}\n")
+	until(t, 10*time.Second, "it is gone", func() bool { _, _, known := a.Does(); return known && a.get() == nil })
+	until(t, 10*time.Second, "what it said is, too", func() bool { return a.Generation() == before+2 })
+	write(line("5s"))
+	until(t, 10*time.Second, "it is back", func() bool { who, may, known := a.Does(); return who && may && known })
+	if a.Generation() < before+2 {
+		t.Error("it goes on as the one before")
+	}
 }

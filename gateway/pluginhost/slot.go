@@ -38,7 +38,7 @@ type slot struct {
 	deps *deps
 	out  *output
 
-	// generation counts the configurations that have been put to use.
+	// generation counts the configurations that have been put to use or taken away.
 	generation atomic.Uint64
 
 	mu    sync.Mutex
@@ -201,12 +201,13 @@ func (s *slot) retire(ctx context.Context, c *child) {
 	<-c.done
 }
 
-// end ends the plugin, for good.
+// end ends the plugin: its entry is gone. What it has said ends with it.
 func (s *slot) end() {
 	s.mu.Lock()
 	c := s.child
 	s.child = nil
 	s.mu.Unlock()
+	s.generation.Add(1)
 	if c != nil {
 		c.cancel()
 		<-c.done

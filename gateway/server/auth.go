@@ -19,6 +19,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/auth"
 	"github.com/rouse-run/rouse/gateway/config"
 	"github.com/rouse-run/rouse/gateway/obs"
+	"github.com/rouse-run/rouse/gateway/pluginhost"
 	"github.com/rouse-run/rouse/gateway/store"
 	"github.com/rouse-run/rouse/plugins/contract"
 )
@@ -97,7 +98,12 @@ func (s *Server) authHook(h config.AuthHook, last bool, by *hookProcess) (hook c
 			hook = &lookedAfter{AuthHook: plugged, path: h.Tokens.File}
 		}
 	case h.Plugin != "":
-		hook, err = s.plugins.AuthHook(h.Plugin)
+		plugged, err := s.plugins.AuthHook(h.Plugin)
+		if err != nil {
+			return nil, err
+		}
+		s.fits("hook", h.Plugin, func() (does, known bool) { does, _, known = plugged.Does(); return does, known }, "does not authenticate")
+		hook = plugged
 	default:
 		hook, err = s.ownHook(h, last)
 	}
@@ -180,7 +186,19 @@ func (s *Server) authorizer(h config.Authorizer, by *hookProcess) (contract.Auth
 	if err != nil {
 		return nil, err
 	}
+	s.fits("authorizer", name, func() (does, known bool) { _, does, known = plugged.Does(); return does, known }, "does not authorize")
 	return plugged, nil
+}
+
+// fits makes it a reason not to be ready that a plugin does not do what the settings have it for, or has no entry any
+// more: requests are refused.
+func (s *Server) fits(as, name string, does func() (does, known bool), wrong string) {
+	s.Health.Ready(as+" "+name, func() (code, detail string, ok bool) {
+		if does, known := does(); known && !does {
+			return pluginhost.CodeDescription, name + " " + wrong + " or is no more, and the section auth has it among the " + as + "s", false
+		}
+		return "", "", true
+	})
 }
 
 // ownAuthorizer makes one authorizer in this process.

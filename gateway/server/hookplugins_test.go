@@ -11,6 +11,7 @@ import (
 
 	"github.com/rouse-run/rouse/authhooks/devtoken"
 	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/obs"
 	"github.com/rouse-run/rouse/gateway/pluginhost"
 	"github.com/rouse-run/rouse/plugins/contract"
 )
@@ -40,15 +41,6 @@ func TestHooksOfTheSettingsArePlugins(t *testing.T) {
 	if len(set.AuthHooks) > 0 {
 		t.Errorf("there is more: %v", set.AuthHooks)
 	}
-	// The file may not lack one that the section names, now or later.
-	s.Config.PluginsFile = "/plugins.yaml"
-	if err := s.amend(&pluginhost.Set{Transports: map[string]pluginhost.Spec{}}); err == nil || !strings.Contains(err.Error(), "names corp") {
-		t.Errorf("a plugin is not there: %v", err)
-	}
-	if err := s.amend(&pluginhost.Set{Transports: map[string]pluginhost.Spec{}, AuthHooks: map[string]pluginhost.Spec{"corp": {Path: "/corp"}}}); err != nil {
-		t.Error(err)
-	}
-	s.Config.PluginsFile = ""
 	taken := pluginhost.Set{Transports: map[string]pluginhost.Spec{}, AuthHooks: map[string]pluginhost.Spec{"auth-opa": {Builtin: "opa"}}}
 	if err := s.amend(&taken); err == nil || !strings.Contains(err.Error(), "auth-opa") {
 		t.Errorf("a plugin has the name of a hook: %v", err)
@@ -98,4 +90,23 @@ func TestATokenFileIsLookedAfter(t *testing.T) {
 		t.Error("the file is gone, and nothing has changed")
 	}
 	var _ contract.HeaderReader = l // or all header fields would count
+}
+
+// A plugin that is named for what it does not do refuses requests: that is said before
+// anybody asks.
+func TestAPluginThatDoesNotFitIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ does, known, ready bool }{{true, true, true}, {false, false, true}, {false, true, false}} {
+		s := &Server{Health: obs.NewHealth()}
+		s.fits("authorizer", "guard", func() (does, known bool) { return c.does, c.known }, "does not authorize")
+		why := s.Health.NotReady()
+		if (len(why) == 0) != c.ready {
+			t.Errorf("%+v: %v", c, why)
+		}
+		for _, r := range why {
+			if r.Check != "authorizer guard" || r.Code != pluginhost.CodeDescription || !strings.HasPrefix(r.Detail, "guard does not authorize") {
+				t.Errorf("%+v", r)
+			}
+		}
+	}
 }

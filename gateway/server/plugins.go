@@ -27,20 +27,8 @@ func (s *Server) pluginHost(ctx context.Context, signer pluginhost.Signer) (*plu
 	})
 }
 
-// pluginsOfAuth are the plugins that the section auth names.
-func (s *Server) pluginsOfAuth() (names []string) {
-	for _, h := range s.Config.Auth.Hooks {
-		names = append(names, h.Plugin)
-	}
-	for _, a := range s.Config.Auth.Authorizers {
-		names = append(names, a.Plugin)
-	}
-	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
-}
-
 // amend completes a plugins file: there is a webhook transport, what the gateway's settings say of webhooks holds
-// unless the file says otherwise, and the hooks of the section auth are there. One without a plugin that the section
-// names is refused: whoever it lets in would be kept out.
+// unless the file says otherwise, and the hooks of the section auth are there.
 func (s *Server) amend(set *pluginhost.Set) error {
 	if _, said := set.Transports["webhook"]; !said {
 		set.Transports["webhook"] = pluginhost.Spec{Builtin: "webhook"}
@@ -56,13 +44,6 @@ func (s *Server) amend(set *pluginhost.Set) error {
 			p.Config = config
 		}
 		set.Transports[name] = p
-	}
-	if s.Config.PluginsFile != "" {
-		for _, name := range s.pluginsOfAuth() {
-			if _, there := set.AuthHooks[name]; !there {
-				return fmt.Errorf("the section auth names %s, which is not among the authhooks", name)
-			}
-		}
 	}
 	hooks, authorizers, err := s.hookProcesses()
 	if err != nil {

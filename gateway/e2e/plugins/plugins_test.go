@@ -363,4 +363,7 @@ func TestAnAuthPluginFailsClosed(t *testing.T) {
 	if a := ask(""); a.Status != 503 {
 		t.Errorf("nobody: %v", a)
 	}
+	if why := w.in.Health.NotReady(); len(why) != 1 || why[0].Check != "hook guard" {
+		t.Errorf("without its hook: %v", why)
+	}
 }
