@@ -19,8 +19,8 @@ declare
     v_end  bigint;
     v_to   bigint;
 begin
-    select * into s from streams t where t.id = p_stream_id;
     select * into x from stream_retention t where t.stream_id = p_stream_id for update;
+    select * into s from streams t where t.id = p_stream_id;  -- a trim that was waited for has moved its head
     select count(*), coalesce(sum(m.count), 0), max(m.position) into v_rows, v_n, v_end
       from (select m.count, m.position
               from _stream_chain(s.id, s.tail) k

@@ -2,7 +2,7 @@
 -- last note and that is older than a twenty-fourth of the age (1 s to 1 h), and
 -- returns the newest tail that is as old as p_age_ms. The coarseness only ever
 -- keeps messages for longer. Of the notes older than that, the newest alone is
--- of use.
+-- of use; those that the clock was set back behind count from now.
 create or replace function rouse._retention_mark(p_stream_id bigint, p_age_ms bigint, p_now timestamptz) returns bigint
 language plpgsql
 set search_path = rouse, pg_temp
@@ -21,6 +21,11 @@ begin
     select * into s from streams t where t.id = p_stream_id;
     -- After the look at the tail, so that nothing below it is younger than the note.
     v_now := coalesce(p_now, clock_timestamp());
+    if m.at > v_now then
+        delete from stream_marks t where t.stream_id = p_stream_id and t.at >= v_now;
+        insert into stream_marks (stream_id, at, tail) values (p_stream_id, v_now, m.tail);
+        m.at := v_now;
+    end if;
     if s.tail > greatest(m.tail, s.head)
        and (m.at is null or m.at <= v_now - least(greatest(p_age_ms / 24, 1000), 3600000) * interval '1 ms') then
         insert into stream_marks (stream_id, at, tail) values (p_stream_id, v_now, s.tail) on conflict do nothing;

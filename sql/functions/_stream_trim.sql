@@ -95,6 +95,15 @@ begin
         return;
     end if;
     v_to := least(v_to, s.tail);
+    if not p_wait and exists (select from stream_trims t where t.stream_id = s.id) then
+        -- A step that deletes its rows holds this for as long as it takes, and appends would wait with us.
+        perform 1 from stream_trims t where t.stream_id = s.id for update skip locked;
+        if not found then
+            outcome := 'busy';
+            return next;
+            return;
+        end if;
+    end if;
 
     perform _retention_uncount(s.id, s.head, v_to);
     update streams t set head = v_to where t.id = s.id;

@@ -45,7 +45,7 @@ begin
             v_after := r.stream_id;  -- purged meanwhile, with its producers
             continue;
         end if;
-        if not v_marked or m.tail <> v_tail then
+        if not v_marked or m.tail <> v_tail or m.at > p_now then  -- the last: the clock was set back
             insert into producer_marks (stream_id, at, tail) values (r.stream_id, p_now, v_tail)
             on conflict on constraint producer_marks_pkey do update set at = excluded.at, tail = excluded.tail;
         elsif m.at <= p_now - p_age_ms * interval '1 ms' then

@@ -19,6 +19,7 @@ declare
     v_at    text;
     v_to    bigint;
     v_bytes bigint;
+    v_until timestamptz := clock_timestamp() + interval '1 s';
     r       record;
 begin
     seen := 0; trimmed := 0; more := false;
@@ -39,6 +40,10 @@ begin
                               where y.entity_type = x.entity_type and y.service_id = s.service_id limit 1) t on true
          order by x.stream_id
     loop
+        if trimmed = 5 or seen > 0 and clock_timestamp() > v_until then
+            more := true;
+            exit;
+        end if;
         seen := seen + 1;
         v_at := r.stream_id;
         if r.id is null or not r.wanted then
@@ -70,11 +75,11 @@ begin
         end if;
         if v_to > r.head and exists (select from _stream_trim(r.id, v_to, false, false, v_now) t where t.outcome = 'trimmed') then
             trimmed := trimmed + 1;
-            -- Their locks are held until the end of the step.
-            exit when trimmed = 5;
+            -- Their locks are held until the end of the step, which is soon.
+            v_until := least(v_until, clock_timestamp() + interval '50 ms');
         end if;
     end loop;
-    more := seen = p_limit or trimmed = 5;
+    more := more or seen = p_limit;
     perform _retention_walked('streams', case when more then v_at end, v_now);
     return next;
 end

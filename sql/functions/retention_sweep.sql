@@ -1,8 +1,8 @@
 -- _retention_sweep, retention_sweep: deletes messages below the heads of trimmed
 -- streams, at most p_limit appends of one stream, and says how many. What forks
 -- still read stays: such a stream is looked at again within the hour. No
--- stream's row is locked, so appends and reads go on beside it. more says that
--- there is more to do now.
+-- stream's row is locked, so appends and reads go on beside it. A stream that was
+-- deleted is stream_purge's. more says that there is more to do now.
 create or replace function rouse._retention_sweep(p_limit integer, p_now timestamptz)
 returns table (deleted integer, more boolean)
 language plpgsql
@@ -21,16 +21,27 @@ declare
     v_hi   bigint;
     v_to   bigint;
     v_n    integer;
+    v_gone boolean;
+    v_far  constant timestamptz := p_now + interval '2 hours';  -- nothing is due so late, unless the clock was set back
 begin
     deleted := 0;
     more := false;
     select t.stream_id, t.swept into v_id, v_from from stream_trims t where t.due_at <= p_now order by t.due_at limit 1 for update skip locked;
     if not found then
+        select t.stream_id, t.swept into v_id, v_from from stream_trims t where t.due_at > v_far order by t.due_at limit 1 for update skip locked;
+    end if;
+    if v_id is null then
         return next;
         return;
     end if;
     -- A fork takes the head it finds, under a lock that a trim waits for: whoever reads below this head is seen here.
-    select s.head into v_head from streams s where s.id = v_id;
+    select s.head, s.path is null into v_head, v_gone from streams s where s.id = v_id;
+    if v_gone then
+        delete from stream_trims t where t.stream_id = v_id;
+        more := true;
+        return next;
+        return;
+    end if;
     with recursive f as (
         select s.id, s.head, s.fork_at as hi from streams s where s.forked_from = v_id
         union all
@@ -63,7 +74,8 @@ begin
         else
             update stream_trims t set due_at = p_now + interval '1 hour' where t.stream_id = v_id;
         end if;
-        more := exists (select from stream_trims t where t.due_at <= p_now and t.stream_id <> v_id);
+        more := exists (select from stream_trims t where t.due_at <= p_now and t.stream_id <> v_id)
+             or exists (select from stream_trims t where t.due_at > v_far and t.stream_id <> v_id);
     else
         more := true;
     end if;

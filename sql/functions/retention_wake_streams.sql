@@ -23,6 +23,7 @@ declare
     v_at   text;
     v_to   bigint;
     v_n    integer;
+    v_until timestamptz := clock_timestamp() + interval '1 s';
     r      record;
 begin
     seen := 0; trimmed := 0; more := false;
@@ -40,6 +41,10 @@ begin
                                     and d.last_seen_at > v_now - p_window_ms * interval '1 ms' limit 1) d on true
              order by x.id, x.service_id
         loop
+            if trimmed = 5 or v_n > 0 and clock_timestamp() > v_until then
+                more := true;
+                exit;
+            end if;
             v_n := v_n + 1;
             v_at := r.key;
             continue when r.stream_id is null;
@@ -49,12 +54,12 @@ begin
             end if;
             if v_to > r.head and exists (select from _stream_trim(r.stream_id, v_to, false, false, v_now) t where t.outcome = 'trimmed') then
                 trimmed := trimmed + 1;
-                -- Their locks are held until the end of the step, and wakes wait for them.
-                exit when trimmed = 5;
+                -- Their locks are held until the end of the step, which is soon: wakes wait for them.
+                v_until := least(v_until, clock_timestamp() + interval '50 ms');
             end if;
         end loop;
         seen := seen + v_n;
-        more := v_n = p_limit or trimmed = 5;
+        more := more or v_n = p_limit;
         perform _retention_walked(v_walk, case when more then v_at end, v_now);
         exit when more;
     end loop;

@@ -1,0 +1,156 @@
+package retention_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rouse-run/rouse/gateway/store"
+)
+
+// What was noted by a clock that has been set back since does not stop the clean-up until the clock is there again, and
+// nothing goes early.
+func TestTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stream("a")
+	r.limits("a", store.Limits{Age: time.Hour})
+	ends := r.append("a", numbers(100, 110)...)
+	r.streams(0)
+	r.append("a", numbers(110, 115)...)
+	ahead := 365 * 24 * time.Hour
+	r.exec(`update rouse.stream_marks set at = at + $1`, ahead)
+	r.exec(`update rouse.retention_walks set finished_at = finished_at + $1`, ahead)
+	step := func(d time.Duration) int32 {
+		t.Helper()
+		r.now = r.now.Add(d)
+		return one[int32](r, `select trimmed from rouse._retention_streams(10, 1000, $1)`, r.now)
+	}
+	if n := step(2 * time.Second); n != 0 {
+		t.Fatal("something went early")
+	}
+	if n := step(59 * time.Minute); n != 0 {
+		t.Fatal("something went before its age")
+	}
+	if n := step(2 * time.Minute); n != 1 || r.head("a") != ends[9] {
+		t.Fatalf("%d streams trimmed, the head is at %d", n, r.head("a"))
+	}
+	r.exec(`update rouse.stream_trims set due_at = due_at + $1`, ahead)
+	r.sweep()
+	if n := r.rows("a"); n != 5 {
+		t.Fatalf("%d rows", n)
+	}
+	// Producers: noted ahead, they count from now.
+	if _, err := r.st.StreamAppend(t.Context(), []store.AppendItem{{Service: 1, Path: "a", Type: "application/json", Payload: []byte("1"), Count: 1,
+		Producer: &store.Producer{ID: "p"}}}, true); err != nil {
+		t.Fatal(err)
+	}
+	forget := func(d time.Duration) int32 {
+		t.Helper()
+		r.now = r.now.Add(d)
+		return one[int32](r, `select deleted from rouse._retention_producers(10, 3600000, 0, $1)`, r.now)
+	}
+	forget(0)
+	r.exec(`update rouse.producer_marks set at = at + $1`, ahead)
+	if a, b, c := forget(time.Second), forget(50*time.Minute), forget(11*time.Minute); a != 0 || b != 0 || c != 1 {
+		t.Fatal(a, b, c)
+	}
+}
+
+// The clean-up holds streams while it trims them, so it does not wait for a step that deletes rows.
+func TestATrimOfTheCleanUpWaitsForNoSweep(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stream("a")
+	ends := r.append("a", numbers(100, 110)...)
+	r.trim("a", &ends[3], false)
+	tx, err := r.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context())
+	if _, err := tx.Exec(t.Context(), `select * from rouse._retention_sweep(2, clock_timestamp())`); err != nil {
+		t.Fatal(err)
+	}
+	trim := func() string {
+		t.Helper()
+		return one[string](r, `select outcome from rouse.streams s, rouse._stream_trim(s.id, $1, false, false, clock_timestamp()) where s.path = 'a'`, ends[6])
+	}
+	if got := trim(); got != "busy" || r.head("a") != ends[3] {
+		t.Fatal(got)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := trim(); got != "trimmed" || r.head("a") != ends[6] {
+		t.Fatal(got)
+	}
+	r.sweep()
+	if n := r.rows("a"); n != 3 {
+		t.Fatalf("%d rows", n)
+	}
+}
+
+// A trim of very many appends does not count them while appends wait: the rest is counted anew.
+func TestAHugeTrimKeepsTheCountRight(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.stream("a")
+	const all, kept = 170_000, 100_000
+	r.exec(`insert into rouse.messages (stream_id, position, payload) select $1, n, '1' from generate_series(1, $2::bigint) n`, id, all)
+	r.exec(`update rouse.streams set tail = $2 where id = $1`, id, all)
+	r.limits("a", store.Limits{Messages: kept})
+	counted := func() int64 {
+		return one[int64](r, `select counted from rouse.stream_retention where stream_id = $1`, id)
+	}
+	for range 2 {
+		r.streams(time.Minute)
+	}
+	if n := counted(); n != kept {
+		t.Fatalf("%d counted in two looks", n)
+	}
+	to := int64(60_000)
+	if got := r.trim("a", &to, false); got.Head != to {
+		t.Fatalf("%+v", got)
+	}
+	if n := counted(); n != 0 {
+		t.Fatalf("%d are still counted", n)
+	}
+	for range 5 {
+		r.streams(time.Minute)
+	}
+	if h := r.head("a"); h != all-kept || counted() != kept {
+		t.Fatalf("the head is at %d, %d counted", h, counted())
+	}
+	to = all - 10
+	r.trim("a", &to, false)
+	r.streams(time.Minute)
+	if n := counted(); n != 10 {
+		t.Fatalf("%d counted", n)
+	}
+}
+
+// What is left of a deleted stream is left to who removes those, in whole: the two do not wait for each other.
+func TestADeletedStreamIsNotSwept(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	id := r.stream("a")
+	r.append("a", numbers(100, 110)...)
+	r.trim("a", nil, false)
+	if _, _, err := r.st.StreamDelete(t.Context(), 1, "a", false); err != nil {
+		t.Fatal(err)
+	}
+	r.stream("a") // another one of the same name
+	r.append("a", "555")
+	r.sweep()
+	if n := one[int64](r, `select count(*) from rouse.messages where stream_id = $1`, id); n != 10 {
+		t.Fatalf("%d rows of the deleted stream", n)
+	}
+	if n := one[int64](r, `select count(*) from rouse.stream_trims`); n != 0 {
+		t.Fatalf("%d streams to sweep", n)
+	}
+	r.exec(`select rouse.stream_purge()`)
+	if n := one[int64](r, `select count(*) from rouse.messages where stream_id = $1`, id); n != 0 {
+		t.Fatalf("%d rows of the deleted stream are left", n)
+	}
+	r.reads("a", "555")
+}
