@@ -10,20 +10,23 @@ set lock_timeout = '5s'
 as $$
 declare
     v_ids   bigint[];
+    v_count integer := 0;
     v_wake  uuid;
     v_wakes uuid[] := '{}';
     r       record;
 begin
-    -- Without waiting, since several are locked: what somebody else has locked is redriven by the next call.
     select array_agg(x.id) into v_ids from (
         select c.id from consumers c
           join entities e on e.url = any (array[c.entity_url]) and e.service_id = c.service_id
          where c.parked_at is not null and c.service_id = p_service_id and c.state <> 'stopped'
            and (p_type is null or e.type = p_type) and (p_reason is null or c.parked_reason = p_reason)
            and (p_system or e.created_by = p_principal or _entity_may(p_service_id, e.url, p_principal, 'manage', clock_timestamp()))
-         order by c.parked_at, c.id limit p_limit for update of c skip locked) x;
+         order by c.parked_at, c.id limit p_limit) x;
+    -- Several are locked by id; one that somebody else has redriven meanwhile is left out below.
+    perform 1 from consumers c where c.id = any (v_ids) order by c.id for update;
     -- Their wakes are published together: wake streams are locked by id.
     for r in select c as consumer from consumers c where c.id = any (v_ids) and c.parked_at is not null order by c.id loop
+        v_count := v_count + 1;
         perform audit_add(p_service_id, p_principal, 'entity.redrive', (r.consumer).entity_url, jsonb_build_object('reason', (r.consumer).parked_reason));
         v_wake := _consumer_unpark(r.consumer, 'redriven', clock_timestamp());
         if v_wake is not null then
@@ -33,7 +36,7 @@ begin
     if v_wakes <> '{}' then
         perform _wake_publish(v_wakes, clock_timestamp());
     end if;
-    return coalesce(cardinality(v_ids), 0);
+    return v_count;
 end
 $$;
 comment on function rouse.parked_redrive(integer, text, boolean, text, text, integer) is 'Redrives parked work.';

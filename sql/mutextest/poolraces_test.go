@@ -163,6 +163,21 @@ func TestPoolInterleavings(t *testing.T) {
 					oneOf(t, a, b, "granted | 0 0", "paused | 0 0")
 					equal(t, "parked", one[bool](r, `select parked_at is not null from rouse.consumers where id = $1`, e.consumer), a[0] == "paused")
 				}},
+			{name: "all redriven while one is", b: statement("redrive", `select rouse.entity_redrive(1, $1, $2, false)`, kyle),
+				setup: func(r *rig, n int) entity {
+					r.exec(`select rouse.entity_signal(1, url, created_by, 'SIGKILL', 'k', null, null) from rouse.entities where status <> 'killed'`)
+					e := r.entity(fmt.Sprintf("/chat/%d", n), toRunner("mac"))
+					r.push(e)
+					r.exec(`select rouse._consumer_park(c, 'unclaimed', clock_timestamp()) from rouse.consumers c where id = $1`, e.consumer)
+					return e
+				},
+				a: func(*rig, entity) []call {
+					return []call{sqlCall("all", `select rouse.parked_redrive(1, $1, false, null, null, 100)::text`, kyle)}
+				},
+				check: func(t *testing.T, r *rig, e entity, a, b []string) {
+					oneOf(t, a, b, "1 | not_parked", "0 | redriven")
+					equal(t, "woken", r.state(e).Epoch, 1)
+				}},
 			{name: "redriven while it is sent more", b: push,
 				setup: func(r *rig, n int) entity {
 					e := r.entity(fmt.Sprintf("/chat/%d", n), toRunner("mac"))
