@@ -56,6 +56,9 @@ Examples:
 }
 
 func (c *runnerRunCmd) Run(r *run) error {
+	if err := runner.CheckID(c.ID); err != nil {
+		return fail(ExitUsage, err)
+	}
 	servers, err := c.servers(r)
 	if err != nil {
 		return err

@@ -95,6 +95,15 @@ func TestOneRunnerAtSeveralServers(t *testing.T) {
 	}
 	person{t, append(environ, "ROUSE_TOKEN=a,b,c")}.refused(ExitUsage, "3 tokens for 2 servers", "runner", "run", "--id", "x", "--exec", "true", "--server", servers[0], "--server", servers[1])
 	person{t, environ}.refused(ExitUsage, "named twice", "runner", "run", "--id", "x", "--exec", "true", "--server", servers[0], "--server", servers[0])
+	for _, id := range []string{"../evil", "a/b", "..", ""} {
+		person{t, environ}.refused(ExitUsage, "a runner's id is", "runner", "run", "--id", id, "--exec", "true", "--server", servers[0])
+	}
+	if keys, err := filepath.Glob(filepath.Join(dir, "..", "*", "*.key")); err != nil || len(keys) != 2 { // of laptop and x
+		t.Errorf("keys of refused ids: %v, %v", keys, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "..", "evil.key")); err == nil {
+		t.Error("a key lies outside its directory")
+	}
 	if err := os.Chmod(filepath.Join(dir, "laptop.key"), 0o644); err != nil {
 		t.Fatal(err)
 	}

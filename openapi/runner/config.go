@@ -130,11 +130,19 @@ var (
 
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
+// CheckID says what is wrong with a runner's id, which may be part of a file's name.
+func CheckID(id string) error {
+	if !idPattern.MatchString(id) {
+		return errors.New("a runner's id is 1 to 128 letters, digits, dots, dashes or underscores and begins with a letter or digit")
+	}
+	return nil
+}
+
 // validate fills the defaults in.
 func (c *Config) validate() error {
 	var wrong []error
-	if !idPattern.MatchString(c.ID) {
-		wrong = append(wrong, errors.New("a runner's id is 1 to 128 letters, digits, dots, dashes or underscores and begins with a letter or digit"))
+	if err := CheckID(c.ID); err != nil {
+		wrong = append(wrong, err)
 	}
 	if c.Handler == nil {
 		wrong = append(wrong, errors.New("a runner needs a handler"))

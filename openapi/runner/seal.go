@@ -48,6 +48,11 @@ func (s *session) open(entry json.RawMessage) (json.RawMessage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("a wake cannot be opened (does another process use the runner's id, with another key?): %w", err)
 	}
+	if s.r.cfg.Key != nil && bytes.Equal(plain, entry) {
+		s.clear.Do(func() {
+			s.log.Warn("wakes come in the clear: the runner's key was taken away, or the gateway knows none; a runner that starts sets its key again")
+		})
+	}
 	return plain, nil
 }
 

@@ -25,6 +25,7 @@ type session struct {
 	own   *source // the runner's own wake stream
 	pools *pools
 	held  *held
+	clear sync.Once // says that entries come in the clear
 }
 
 func newSession(r *Runner, srv Server, gw gateway, base, grace context.Context) *session {

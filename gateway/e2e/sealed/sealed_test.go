@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -262,6 +263,29 @@ func TestAReplacedKeyLosesNoWake(t *testing.T) {
 	}
 	if a := r.must("GET", "/_electric/runners/mac", ""); !strings.Contains(string(a.Raw), mine.Public()) {
 		t.Errorf("its key is not the gateway's: %s", a.Raw)
+	}
+}
+
+// A key that is taken away costs no wake, but the runner says, once, that they come in the clear.
+func TestAKeyThatIsTakenAway(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	said := &tap{}
+	done := r.run(&detour{}, func(c *runner.Config) { c.Key, c.Log = key(t), slog.New(slog.NewTextHandler(said, nil)) })
+	r.spawn("1")
+	r.send("1")
+	r.waits(done, "/job/1")
+	const warning = "wakes come in the clear"
+	if text := said.text(); strings.Contains(text, warning) {
+		t.Fatal(text)
+	}
+	r.must("DELETE", "/_electric/runners/mac/wake-key", "")
+	for range 2 {
+		r.send("1")
+		r.waits(done, "/job/1")
+	}
+	if text := said.text(); strings.Count(text, warning) != 1 {
+		t.Fatal(text)
 	}
 }
 
