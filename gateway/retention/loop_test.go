@@ -87,6 +87,25 @@ func TestARoundTakesEveryJobToItsEnd(t *testing.T) {
 	}
 }
 
+// A job that has always more to do does not keep the others waiting for longer than a period.
+func TestAJobWithoutAnEndLeavesTheOthersTheirRounds(t *testing.T) {
+	t.Parallel()
+	db := &fake{left: map[string]int{"messages": 1 << 30}}
+	r, err := retention.New(retention.Config{DB: db, Period: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 1; n <= 2; n++ {
+		if !r.Round(t.Context()) || db.count("adopt") != n || db.count("streams") != n {
+			t.Fatalf("round %d: %v", n, db.taken)
+		}
+	}
+	delete(db.left, "messages")
+	if r.Round(t.Context()) {
+		t.Fatal("there is nothing more to do")
+	}
+}
+
 func TestWhatIsKeptForEverIsNotLookedAt(t *testing.T) {
 	t.Parallel()
 	db := &fake{left: map[string]int{}}

@@ -145,8 +145,11 @@ func (r *Retention) Start(ctx context.Context) error {
 	ctx, r.cancel = context.WithCancel(ctx)
 	go func() {
 		defer close(r.done)
-		for r.rest(ctx, jitter(r.cfg.Period)) {
-			r.Round(ctx)
+		for wait := jitter(r.cfg.Period); r.rest(ctx, wait); {
+			wait = jitter(r.cfg.Period)
+			if r.Round(ctx) {
+				wait = restLeast
+			}
 		}
 	}()
 	return nil
@@ -167,10 +170,11 @@ func (r *Retention) Stop(ctx context.Context) error {
 }
 
 // Round does what there is to do now. A job with much to do lets the others have
-// their turn in between.
-func (r *Retention) Round(ctx context.Context) {
+// their turn in between; one that takes longer than a period is left for the next
+// round, where the others are asked again. more says that there is such a job.
+func (r *Retention) Round(ctx context.Context) (more bool) {
 	left := r.jobs
-	for len(left) > 0 && ctx.Err() == nil {
+	for end := time.Now().Add(r.cfg.Period); len(left) > 0 && ctx.Err() == nil; {
 		var again []job
 		for _, j := range left {
 			if r.take(ctx, j) {
@@ -178,7 +182,11 @@ func (r *Retention) Round(ctx context.Context) {
 			}
 		}
 		left = again
+		if time.Now().After(end) {
+			break
+		}
 	}
+	return len(left) > 0
 }
 
 // take takes up to a turn's steps of a job and says whether it has more to do. One
