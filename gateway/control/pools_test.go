@@ -82,7 +82,8 @@ func TestPoolsOfTheirOwners(t *testing.T) {
 	r.must(204, kyle, "DELETE", at, "")
 	r.refused(404, "NOT_FOUND", kyle, "GET", at, "")
 	r.refused(404, "NOT_FOUND", kyle, "DELETE", at, "")
-	r.must(201, mallory, "PUT", at, `{}`)
+	r.refused(403, "POOL_FORBIDDEN", mallory, "PUT", at, `{}`)
+	r.must(201, kyle, "PUT", at, `{}`)
 }
 
 // A member is one when both owners have said so.

@@ -1,6 +1,6 @@
 -- pool_put: makes a worker pool with its wake stream, or changes one. An id
--- belongs to its first registrar while the pool exists; nobody else may change
--- it. A null field keeps its value on a change; the limits are set together,
+-- belongs to its first registrar, also when the pool is gone, since policies may
+-- still name it; only the system makes it again for another. A null field keeps its value on a change; the limits are set together,
 -- null for none, when p_limits_given. A raised limit or an enabling tells the
 -- pool of as many waiting wakes as there is room for.
 -- Outcomes: created, updated, forbidden, path_taken.
@@ -19,6 +19,7 @@ declare
     v_was    worker_pools;
     v_row    worker_pools;
     v_stream bigint;
+    v_old    retired_pools;
 begin
     insert into worker_pools (service_id, id, owner_principal, name, admin_status, wake_stream, max_concurrent_claims_per_runner, max_total_claims)
     values (p_service_id, p_id, p_owner, coalesce(p_name, p_id), coalesce(p_admin_status, 'enabled'), '/worker-pools/' || p_id || '/wake',
@@ -26,6 +27,15 @@ begin
     on conflict (id, service_id) do nothing
     returning * into v_row;
     if found then
+        select * into v_old from retired_pools x where x.id = p_id and x.service_id = p_service_id;
+        if found then
+            if v_old.owner_principal <> p_owner and not p_system then
+                delete from worker_pools w where w.service_id = p_service_id and w.id = p_id;
+                return query select 'forbidden', null::bigint, null::worker_pools;
+                return;
+            end if;
+            update worker_pools w set join_generation = v_old.join_generation + 1 where w.service_id = p_service_id and w.id = p_id;
+        end if;
         insert into streams (service_id, path, kind, owner, content_type, is_json)
         values (p_service_id, ltrim(v_row.wake_stream, '/'), 'wake', p_owner, 'application/json', true)
         on conflict (service_id, path) do nothing

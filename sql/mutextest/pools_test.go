@@ -52,7 +52,15 @@ func TestPoolsBelongToTheirOwners(t *testing.T) {
 	equal(t, "deleted by another", one[string](r, `select outcome from rouse.pool_delete(1, 'coding', $1, false)`, mallory), "forbidden")
 	equal(t, "deleted", one[string](r, `select outcome from rouse.pool_delete(1, 'coding', $1, false)`, kyle), "deleted")
 	equal(t, "gone", one[string](r, `select outcome from rouse.pool_delete(1, 'coding', $1, false)`, kyle), "not_found")
-	equal(t, "free again", one[string](r, `select outcome from rouse.pool_put(1, 'coding', $1, false, $1, null, null, null, null, true)`, mallory), "created")
+	// Policies may still name it: whoever else took the id would be given their work.
+	const again = `select outcome from rouse.pool_put(1, 'coding', $1, $2, $1, null, null, null, null, true)`
+	equal(t, "by another, when it is gone", one[string](r, again, mallory, false), "forbidden")
+	equal(t, "and nothing is left of that", one[int](r, `select count(*)::int from rouse.worker_pools`), 0)
+	equal(t, "by its owner", one[string](r, again, kyle, false), "created")
+	equal(t, "old join tokens stay ended", one[int](r, `select join_generation from rouse.worker_pools`), 3)
+	r.exec(`select rouse.pool_delete(1, 'coding', $1, false)`, kyle)
+	equal(t, "by the system", one[string](r, again, mallory, true), "created")
+	equal(t, "nor then", one[int](r, `select join_generation from rouse.worker_pools`), 4)
 }
 
 // TestMembershipTakesBothOwners: neither the pool's owner nor the runner's puts
