@@ -15,6 +15,7 @@ import (
 	"encoding/base64"
 	"net/http"
 	"path"
+	"regexp"
 	"strings"
 	"sync"
 )
@@ -78,6 +79,18 @@ func wantsHTML(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
+var refusedCoding = regexp.MustCompile(`^gzip\s*;\s*q=0(\.0*)?$`)
+
+// takesGzip says whether a client named gzip among the codings that it takes.
+func takesGzip(accept []string) bool {
+	for _, coding := range strings.Split(strings.Join(accept, ","), ",") {
+		if coding = strings.TrimSpace(coding); strings.HasPrefix(coding, "gzip") {
+			return !refusedCoding.MatchString(coding)
+		}
+	}
+	return false
+}
+
 // Handler serves the page; missing answers what is not part of it.
 func Handler(missing http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -87,7 +100,11 @@ func Handler(missing http.Handler) http.Handler {
 			return
 		}
 		if p == "/" || p == Path {
-			http.Redirect(w, r, Path+"/", http.StatusFound)
+			to := Path + "/"
+			if r.URL.RawQuery != "" {
+				to += "?" + r.URL.RawQuery // which service is looked at
+			}
+			http.Redirect(w, r, to, http.StatusFound)
 			return
 		}
 		name := strings.TrimPrefix(p, Path+"/")
@@ -107,7 +124,7 @@ func Handler(missing http.Handler) http.Handler {
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Content-Security-Policy", policy)
 		body, etag := f.plain, f.etag
-		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		if takesGzip(r.Header.Values("Accept-Encoding")) {
 			h.Set("Content-Encoding", "gzip")
 			body, etag = f.packed, f.etag+".gz"
 		}

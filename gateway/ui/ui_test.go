@@ -26,6 +26,9 @@ func TestABrowserIsSentToThePage(t *testing.T) {
 		{"GET", "/_electric/ui", "", true, 302},
 		{"GET", "/_electric/ui/", "", true, 200},
 		{"HEAD", "/_electric/ui/app.js", "", true, 200},
+		{"GET", "/_electric/ui?service=other", "", true, 302},
+		{"GET", "/_electric/ui/%2e%2e/app.js", "", true, 404},
+		{"GET", "/_electric/ui/page/app.js", "", true, 404},
 		{"GET", "/_electric/ui/../../etc/passwd", "", true, 404},
 		{"GET", "/_electric/ui/nothing", "", true, 404},
 		{"POST", "/_electric/ui/", "", true, 404},
@@ -45,7 +48,7 @@ func TestABrowserIsSentToThePage(t *testing.T) {
 		if w.Code != c.status {
 			t.Errorf("%s %s: %d, not %d", c.method, c.path, w.Code, c.status)
 		}
-		if w.Code == 302 && w.Header().Get("Location") != "/_electric/ui/" {
+		if w.Code == 302 && w.Header().Get("Location") != "/_electric/ui/"+strings.TrimPrefix(c.path, strings.SplitN(c.path, "?", 2)[0]) {
 			t.Errorf("%s %s: sent to %s", c.method, c.path, w.Header().Get("Location"))
 		}
 		if w.Code == 200 && !strings.Contains(w.Header().Get("Content-Security-Policy"), "default-src 'none'") {
@@ -110,6 +113,9 @@ func TestAFileIsSentPackedAndOnce(t *testing.T) {
 	}
 	if w := ask("Accept-Encoding", "gzip", "If-None-Match", packed.Header().Get("ETag")); w.Code != 304 || w.Body.Len() > 0 {
 		t.Error(w.Code, w.Body.Len())
+	}
+	if w := ask("Accept-Encoding", "br, gzip; q=0"); w.Header().Get("Content-Encoding") != "" {
+		t.Error("packed for a client that takes no gzip")
 	}
 	if w := ask("If-None-Match", `"another"`); w.Code != 200 {
 		t.Error(w.Code)

@@ -50,7 +50,7 @@ export function TargetChip({ target, active }: { target: Target; active?: boolea
   void pools.version.value
   return (
     <span class={`chip ${active ? "on" : ""}`} title={`${target.type}: ${target.runnerId ?? target.workerPoolId ?? target.url ?? ""}`}>
-      <Icon name={targetIcon(target)} />{target.workerPoolId ? pools.rows.get(target.workerPoolId)?.name ?? target.workerPoolId : targetName(target, (id) => runners.rows.get(id)?.label)}
+      <Icon name={targetIcon(target)} /><span class="name">{target.workerPoolId ? pools.rows.get(target.workerPoolId)?.name ?? target.workerPoolId : targetName(target, (id) => runners.rows.get(id)?.label)}</span>
     </span>
   )
 }
@@ -124,9 +124,9 @@ export function VirtualList<T>({ items, height, row, label, id }: { items: T[]; 
   )
 }
 
-/** Whether the window is as narrow as a phone's. */
-export function useNarrow(): boolean {
-  const query = "(max-width: 720px)"
+/** Whether the window is no wider than that; a phone's by default. */
+export function useNarrow(pixels = 720): boolean {
+  const query = `(max-width: ${pixels}px)`
   const [narrow, set] = useState(matchMedia(query).matches)
   useEffect(() => {
     const m = matchMedia(query), look = () => set(m.matches)

@@ -30,6 +30,18 @@ export async function attempt(what: () => Promise<string | void>): Promise<boole
   }
 }
 
+/** A button that does one thing, once: a second press while the first is under way does nothing. */
+export function Do({ what, label, class: cls, children }: { what: () => Promise<string | void>; label?: string; class?: string; children: ComponentChildren }) {
+  const [busy, set] = useState(false)
+  const go = async () => {
+    if (busy) return
+    set(true)
+    await attempt(what)
+    set(false)
+  }
+  return <button class={cls} aria-label={label} aria-busy={busy} onClick={go}>{children}</button>
+}
+
 export function Toasts() {
   return (
     <div class="toasts" aria-live="polite">
@@ -46,11 +58,13 @@ export function Toasts() {
 export function Dialogs() {
   const ref = useRef<HTMLDialogElement>(null)
   const content = open.value
+  // A press that began in the dialog, as when text is marked, does not close it where it ends.
+  const outside = useRef(false)
   useEffect(() => {
     if (content && !ref.current?.open) ref.current?.showModal()
   }, [content])
   if (!content) return null
-  return <dialog ref={ref} onClose={closeDialog} onClick={(e) => { if (e.target === ref.current) closeDialog() }}>{content}</dialog>
+  return <dialog ref={ref} onClose={closeDialog} onPointerDown={(e) => { outside.current = e.target === ref.current }} onClick={(e) => { if (outside.current && e.target === ref.current) closeDialog() }}>{content}</dialog>
 }
 
 /** A form in a dialog. It stays open, with the gateway's words, until what it does succeeds. */
@@ -61,9 +75,10 @@ export function Form({ title, action, danger, children, submit }: { title: strin
     e.preventDefault()
     setBusy(true)
     setError("")
+    const mine = open.value
     try {
       const text = await submit(new FormData(e.target as HTMLFormElement))
-      closeDialog()
+      if (open.value === mine) closeDialog() // and not one that was opened since
       if (text) say(text)
     } catch (e) {
       setError(textOf(e))

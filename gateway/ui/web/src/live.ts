@@ -104,17 +104,24 @@ export class Table<R> {
         let done = () => {}
         asking = new Promise((resolve) => { done = resolve })
         await before
-        const stream = this.stream(signal, false, offset, handle)
+        // Each asking has an end of its own, so that nothing of it is held once it is over.
+        const over = new AbortController()
+        const end = () => over.abort()
+        signal.addEventListener("abort", end)
+        const stream = this.stream(over.signal, false, offset, handle)
         const ok = await new Promise<boolean>((resolve) => {
           stream.subscribe((messages) => {
             if (signal.aborted) return resolve(false)
             this.apply(messages)
             if (messages.some((m) => isControlMessage(m) && m.headers.control === "up-to-date")) resolve(true)
           }, (e) => { this.broke(e, signal); resolve(false) })
-          signal.addEventListener("abort", () => resolve(false))
+          over.signal.addEventListener("abort", () => resolve(false))
+          if (signal.aborted) end()
         })
         if (ok) [offset, handle] = [stream.lastOffset, stream.shapeHandle]
         stream.unsubscribeAll()
+        signal.removeEventListener("abort", end)
+        over.abort()
         done()
       }
       await new Promise((resolve) => setTimeout(resolve, askEvery))

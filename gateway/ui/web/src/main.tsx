@@ -67,7 +67,7 @@ function Frame() {
           {(token || principal) && <button class="quiet who" onClick={() => { signIn({ token: "", principal: "" }) }}><Icon name="out" /><span>Sign out</span></button>}
         </div>
       </header>
-      <main id="main" tabIndex={-1}><View /></main>
+      <main id="main" tabIndex={-1}><View key={`${token} ${principal}`} /></main>
     </div>
   )
 }

@@ -127,7 +127,7 @@ export class Timeline {
       case "wake":
         item.title = v.timeout ? "Woken by a timeout" : "Woken"
         item.who = person(v.source)
-        item.text = Array.isArray(v.changes) ? v.changes.map((c) => [c?.collection, c?.kind, c?.key].filter(Boolean).join(" ")).join("\n") : ""
+        item.text = Array.isArray(v.changes) ? v.changes.map((c) => [c?.collection, c?.kind, c?.key].map(str).filter(Boolean).join(" ")).join("\n") : ""
         break
       case "note": {
         const [title, text] = notes[type](v, key)

@@ -19,6 +19,13 @@ export function Conversation({ tail }: { tail: Tail }) {
   const visible = items.slice(-count)
   // Follows the end as long as the reader is there.
   useLayoutEffect(() => { if (atEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight })
+  // Earlier entries come in above what is being read.
+  const below = useRef(0)
+  useLayoutEffect(() => {
+    const el = box.current!
+    if (below.current) el.scrollTop = el.scrollHeight - below.current
+    below.current = 0
+  }, [count])
   useEffect(() => {
     const el = box.current!
     const look = () => { atEnd.current = el.scrollHeight - el.scrollTop - el.clientHeight < 48 }
@@ -34,7 +41,7 @@ export function Conversation({ tail }: { tail: Tail }) {
       <div class="conversation" ref={box} role="log" aria-label="Stream" tabIndex={0}>
         {tail.state.value === "broken" && <p class="error" role="alert">{tail.error.value}</p>}
         {tail.state.value === "loading" && !items.length && <div class="skeleton" aria-busy="true"><span /><span /></div>}
-        {items.length > count && <button class="quiet more" onClick={() => { atEnd.current = false; setCount(count + page) }}>Show earlier ({items.length - count})</button>}
+        {items.length > count && <button class="quiet more" onClick={() => { atEnd.current = false; below.current = box.current!.scrollHeight - box.current!.scrollTop; setCount(count + page) }}>Show earlier ({items.length - count})</button>}
         {visible.map((i) => (raw ? <pre key={i.id} class="rawrow">{JSON.stringify(i.raw)}</pre> : <Entry key={i.id} item={i} turn={i.turn} />))}
       </div>
     </>

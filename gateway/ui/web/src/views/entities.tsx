@@ -59,8 +59,8 @@ function Row({ of }: { of: Shown }) {
   const targets = s.entity.dispatch_policy?.targets ?? []
   return (
     <a class="entity" href={entityLink(s.entity.url)}>
-      <span class="state"><Dot code={s.code} /><span class={`words ${toneOf(s.code)}`}>{s.display}</span></span>
-      <span class="url"><span class="type">/{type}/</span>{rest.join("/")}</span>
+      <span class="state"><Dot code={s.code} /><span class={`words ${toneOf(s.code)}`} title={s.display}>{s.display}</span></span>
+      <span class="url" title={s.entity.url}><span class="type">/{type}/</span>{rest.join("/")}</span>
       <span class="target">
         {s.dispatch?.active_consumer_id ? <Lease until={s.dispatch.active_lease_expires_at} /> : s.target ? <TargetChip target={s.target} /> : null}
         {targets.length > 1 && <span class="more" title={`${targets.length} targets`}>+{targets.length - 1}</span>}

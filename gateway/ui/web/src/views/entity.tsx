@@ -1,9 +1,9 @@
 // One entity: its stream as a conversation, and how its work is going.
 import { useEffect, useMemo, useState } from "preact/hooks"
 import { useSignalEffect } from "@preact/signals"
-import { call, entityPath, get, seg, textOf } from "../api"
+import { call, entityPath, get, Problem, seg, textOf } from "../api"
 import { Badge, Dot, Empty, Icon, Lease, Raw, TargetChip, toneOf, useNarrow } from "../bits"
-import { attempt, jsonOrText, say, showDialog } from "../dialogs"
+import { attempt, Do, jsonOrText, say, showDialog } from "../dialogs"
 import type { Target } from "../rows"
 import { dispatch, entities, now, show, shown } from "../store"
 import { Tail } from "../tail"
@@ -78,7 +78,11 @@ function useHistory(url: string) {
   useEffect(() => {
     let here = true
     const ask = () => Promise.all([get<Wake[]>(`${entityPath(url)}/wakes`, { limit: 50 }), get<Claim[]>(`${entityPath(url)}/claims`, { limit: 50 })])
-      .then(([wakes, claims]) => here && set({ wakes, claims, error: "", loaded: true }), (e) => here && set((s) => ({ ...s, error: textOf(e) })))
+      .then(([wakes, claims]) => here && set({ wakes, claims, error: "", loaded: true }), (e) => {
+        if (here) set((s) => ({ ...s, error: textOf(e) }))
+        // There is no such entity, or none that may be seen; should that change, its row comes and this starts anew.
+        if (e instanceof Problem && [401, 403, 404].includes(e.status)) clearInterval(timer)
+      })
     void ask()
     // Deliveries that fail and heartbeats leave that row as it is.
     const timer = setInterval(() => document.visibilityState === "visible" && void ask(), 3000)
@@ -91,7 +95,8 @@ export function Entity({ url }: { url: string }) {
   const tail = useMemo(() => new Tail(url), [url])
   useEffect(() => () => tail.end(), [tail])
   const history = useHistory(url)
-  const narrow = useNarrow()
+  // Two columns need more room than a tablet has upright.
+  const narrow = useNarrow(900)
   const [pane, setPane] = useState<"stream" | "work">("stream")
   const [chosen, choose] = useState<string>("")
   void shown.value
@@ -117,15 +122,15 @@ export function Entity({ url }: { url: string }) {
           </p>
         </div>
         <div class="buttons">
-          {s.code === "parked" && <button class="primary" onClick={() => attempt(() => redrive(url))}>Redrive</button>}
+          {s.code === "parked" && <Do class="primary" what={() => redrive(url)}>Redrive</Do>}
           <button onClick={() => showDialog(<Signal url={url} />)} disabled={over}>Signal</button>
           <button onClick={() => showDialog(<Move url={url} />)} disabled={over}>Move</button>
         </div>
       </div>
       {narrow && (
-        <div class="tabs" role="tablist">
-          <button role="tab" aria-selected={pane === "stream"} onClick={() => setPane("stream")}>Stream</button>
-          <button role="tab" aria-selected={pane === "work"} onClick={() => setPane("work")}>Work</button>
+        <div class="tabs" role="group" aria-label="What is shown">
+          <button aria-pressed={pane === "stream"} onClick={() => setPane("stream")}>Stream</button>
+          <button aria-pressed={pane === "work"} onClick={() => setPane("work")}>Work</button>
         </div>
       )}
       <div class="columns">
@@ -247,7 +252,7 @@ export function Deliveries({ wake, open }: { wake: Wake; open: boolean }) {
         </table>
       )}
       {state.detail?.next_attempt_at && open && <p class="muted">Next try {clock(state.detail.next_attempt_at)}.</p>}
-      {open && wake.claim_status !== "claimed" && <button class="small" onClick={() => attempt(() => redeliver(wake.wake_id))}>Deliver again</button>}
+      {open && wake.claim_status !== "claimed" && <Do class="small" what={() => redeliver(wake.wake_id)}>Deliver again</Do>}
       <Raw value={state.detail ?? wake} summary="The wake as it is stored" />
     </div>
   )

@@ -1,7 +1,7 @@
 // Work that was given up, and how it is tried again.
 import { Badge, Empty } from "../bits"
 import { call } from "../api"
-import { attempt, Form, showDialog } from "../dialogs"
+import { Do, Form, showDialog } from "../dialogs"
 import { askParked, now, parked, parkedError, type ParkedWork } from "../store"
 import { ago, full } from "../words"
 import { redrive } from "./actions"
@@ -43,7 +43,7 @@ export function Parked() {
               <Badge tone="bad" title={p.reason}>{reasons[p.reason] ?? p.reason}</Badge>
               <span class="muted">{p.attempts} {p.attempts === 1 ? "try" : "tries"}</span>
               <time class="muted" title={full(p.parked_at)}>{ago(p.parked_at, now.value)}</time>
-              <button class="small" aria-label={`Redrive ${p.entity_url}`} onClick={() => attempt(() => redrive(p.entity_url))}>Redrive</button>
+              <Do class="small" label={`Redrive ${p.entity_url}`} what={() => redrive(p.entity_url)}>Redrive</Do>
             </li>
           ))}
         </ul>

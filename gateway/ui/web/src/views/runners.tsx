@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks"
 import { get, Problem, textOf } from "../api"
 import { Badge, Empty, Icon, useNarrow, VirtualList } from "../bits"
-import { attempt } from "../dialogs"
+import { Do } from "../dialogs"
 import { millis } from "../rows"
 import { now, runners, runnersShown, type RunnerShown } from "../store"
 import { person } from "../timeline"
@@ -53,7 +53,7 @@ function Runner({ of: r }: { of: RunnerShown }) {
         <span title="Open wakes that wait for it" class={r.waits.length ? "warn" : "muted"}><b>{r.waits.length}</b> waiting</span>
         {r.holds[0] && <a href={entityLink(r.holds[0])}>{r.holds[0]}</a>}
       </span>
-      <button class="small" onClick={() => attempt(() => setRunner(r.runner, !enabled))}>{enabled ? "Disable" : "Enable"}</button>
+      <Do class="small" label={`${enabled ? "Disable" : "Enable"} ${r.runner.label}`} what={() => setRunner(r.runner, !enabled)}>{enabled ? "Disable" : "Enable"}</Do>
     </div>
   )
 }
@@ -92,8 +92,8 @@ function PoolCard({ pool: p, again }: { pool: Pool; again: () => void }) {
         {members.slice(0, 12).map((m) => (
           <li key={m.runner_id}><span class={`dot ${m.status !== "active" ? "held" : m.liveness === "online" ? "good" : "dim"}`} aria-hidden="true" />
             <span class="name">{m.label || m.runner_id} <span class="muted">{m.status !== "active" ? m.status === "disabled" && m.active_claims ? "draining" : m.status : m.liveness ?? "offline"}, {m.active_claims} held</span></span>
-            {m.status !== "invited" && <button class="small quiet" aria-label={`${m.status === "active" ? "Drain" : "Undrain"} ${m.label || m.runner_id}`}
-              onClick={() => attempt(async () => { const t = await setMember(p.id, m.runner_id, m.label || m.runner_id, m.status !== "active"); again(); return t })}>{m.status === "active" ? "Drain" : "Undrain"}</button>}</li>
+            {m.status !== "invited" && <Do class="small quiet" label={`${m.status === "active" ? "Drain" : "Undrain"} ${m.label || m.runner_id}`}
+              what={async () => { const t = await setMember(p.id, m.runner_id, m.label || m.runner_id, m.status !== "active"); again(); return t }}>{m.status === "active" ? "Drain" : "Undrain"}</Do>}</li>
         ))}
         {members.length > 12 && <li class="muted">and {members.length - 12} more</li>}
         {!members.length && <li class="muted">no members yet</li>}

@@ -6,7 +6,11 @@ export function SignIn() {
   const submit = (e: SubmitEvent) => {
     e.preventDefault()
     const data = new FormData(e.target as HTMLFormElement)
-    signIn({ token: String(data.get("token") ?? "").trim(), principal: String(data.get("principal") ?? "").trim() })
+    const next = { token: String(data.get("token") ?? "").trim(), principal: String(data.get("principal") ?? "").trim() }
+    // A header holds no other characters; the browser would not send it, as if nobody answered.
+    if (/[^\x21-\x7e]/.test(next.token)) refused.value = "That is no token: it holds a space, or a character that no token has."
+    else if (/[^\x20-\x7e]/.test(next.principal)) refused.value = "A principal is made of ASCII characters, such as user:kyle."
+    else signIn(next)
   }
   return (
     <main class="signin" id="main">

@@ -86,10 +86,11 @@ export function System() {
   const f = useFigures()
   const plugins = useAsked<Plugin[]>("/_electric/plugins", [], 5000)
   const rate = (name: string, where?: Record<string, string>) => {
-    const a = sum(f.figures, name, where), b = sum(f.before, name, where)
-    return a === undefined ? "–" : b === undefined || !f.gap ? number.format(a) : `${Math.max(0, (a - b) / f.gap).toFixed(1)}/s`
+    const a = sum(f.figures, name, where) ?? 0, b = f.before?.size ? sum(f.before, name, where) ?? 0 : undefined
+    return !f.figures.size ? "–" : b === undefined || !f.gap ? number.format(a) : `${Math.max(0, (a - b) / f.gap).toFixed(1)}/s`
   }
-  const total = (name: string, where?: Record<string, string>) => { const v = sum(f.figures, name, where); return v === undefined ? "–" : number.format(v) }
+  // A figure that is not there has never counted anything.
+  const total = (name: string, where?: Record<string, string>) => f.figures.size ? number.format(sum(f.figures, name, where) ?? 0) : "–"
   const feeds = [...f.figures].filter(([name]) => feedNames.test(name) && !/_bucket$|_created$/.test(name))
   const release = f.figures.get("rouse_build_info")?.[0]?.labels
   const heap = (performance as { memory?: { usedJSHeapSize: number } }).memory?.usedJSHeapSize
