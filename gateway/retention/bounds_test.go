@@ -154,3 +154,57 @@ func TestADeletedStreamIsNotSwept(t *testing.T) {
 	}
 	r.reads("a", "555")
 }
+
+// Who works an entity whose stream is trimmed by force gives it back with what it has read: that goes no further than the
+// cursor by now, and nothing is left to do.
+func TestAHolderGivesBackWhatWasTrimmedByForce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.runner()
+	r.spawn("/chat/1", "mac")
+	r.work("/chat/1")
+	const main = "chat/1/main"
+	tail := func() int64 { return one[int64](r, `select tail from rouse.streams where path = $1`, main) }
+	apply := func(op string, acks ...int64) string {
+		t.Helper()
+		list := []map[string]any{}
+		for _, at := range acks {
+			list = append(list, map[string]any{"path": main, "position": at})
+		}
+		return one[string](r, `select (a.answer).outcome from rouse.consumers c, rouse._claim_apply(jsonb_build_array(jsonb_build_object('op', $1::text,
+			'service', 1, 'consumer', c.name, 'holder', $2::text, 'trusted', true, 'epoch', c.epoch, 'wake', c.wake_id, 'acks', $3::jsonb)), true, $4) a
+			where c.entity_url = '/chat/1'`, op, kyle, list, r.now)
+	}
+	if got := apply("acquire"); got != "granted" {
+		t.Fatal(got)
+	}
+	read := tail()
+	r.append(main, "100", "101")
+	if got := apply("ack", read); got != "ok" {
+		t.Fatal(got)
+	}
+	if got := r.trim(main, nil, true); got.Head != tail() || got.LimitedBy != "" {
+		t.Fatalf("%+v", got)
+	}
+	r.append(main, "102")
+	if got := apply("ack", read); got != "ok" {
+		t.Fatalf("an ack of what was trimmed: %s", got)
+	}
+	if got := apply("ack", tail()+1); got != "invalid_offset" && got != "beyond" {
+		t.Fatalf("an ack beyond the tail: %s", got)
+	}
+	if got := apply("ack", tail()); got != "ok" {
+		t.Fatal(got)
+	}
+	if got := apply("ack", tail()-1); got != "invalid_offset" {
+		t.Fatalf("an ack that goes back: %s", got)
+	}
+	if got := apply("release", read); got != "released" {
+		t.Fatalf("a release that acks what was trimmed: %s", got)
+	}
+	if got := one[int64](r, `select cs.acked from rouse.consumer_streams cs join rouse.streams s on s.id = cs.stream_id where s.path = $1`, main); got != tail() {
+		t.Fatalf("the cursor is at %d, the tail at %d", got, tail())
+	}
+	r.work("/chat/1")
+	r.done("/chat/1")
+}

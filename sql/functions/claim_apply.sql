@@ -117,9 +117,10 @@ begin
                      from (select i.n, s.id, '/' || ltrim(i.path, '/') as path, i.position,
                                   case when cs.acked is null then 'unknown_stream'
                                        when i.position > s.tail and s.id <> all (v_looked) then 'beyond'
-                                       when i.position > s.tail or i.position < cs.acked then 'invalid_offset' end as refusal
+                                       -- Below the head: a trim by force has moved the cursor past what this holder has read.
+                                       when i.position > s.tail or i.position < 0 or i.position < cs.acked and i.position >= s.head then 'invalid_offset' end as refusal
                              from rows from (jsonb_to_recordset(case when c.lease_expires_at > v_now then m.acks end) as (path text, position bigint)) with ordinality i (path, position, n)
-                             left join lateral (select s.id, s.tail from streams s
+                             left join lateral (select s.id, s.tail, s.head from streams s
                                                  where s.service_id = m.service and s.path = ltrim(i.path, '/') limit 1) s on true
                              left join lateral (select cs.acked from consumer_streams cs
                                                  where cs.consumer_id = m.id and cs.stream_id = s.id limit 1) cs on true) x) a on true
