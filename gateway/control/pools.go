@@ -167,10 +167,10 @@ func (c *Control) registerPools() {
 		Summary: "Put a runner into a pool, drain it, or let it claim again",
 		Description: "The pool's owner invites; the runner's owner accepts by the same call, or joins at once with a join token. Whoever owns both needs neither. " +
 			"Either of them may disable the member."},
-		routeOptions{aliases: map[string]string{"joinToken": "join_token"}}, append([]problem.Code{problem.JoinTokenInvalid}, own...), c.putMember)
+		routeOptions{aliases: map[string]string{"joinToken": "join_token"}}, append([]problem.Code{problem.JoinTokenInvalid, problem.RunnerForbidden}, own...), c.putMember)
 	add(c, huma.Operation{OperationID: "deleteWorkerPoolMember", Method: http.MethodDelete, Path: at + "/{id}/members/{runnerId}", Tags: tags, DefaultStatus: 204,
 		Summary: "Take a runner out of a pool", Description: "For the pool's owner and the runner's. What it holds runs to its end."},
-		routeOptions{}, own, func(ctx context.Context, in *PoolMemberRef) (*noContent, error) {
+		routeOptions{}, append([]problem.Code{problem.RunnerForbidden}, own...), func(ctx context.Context, in *PoolMemberRef) (*noContent, error) {
 			who := from(ctx)
 			if err := c.mayMember(ctx, in.ID, in.RunnerID); err != nil {
 				return nil, err
