@@ -55,7 +55,7 @@ func (c *Control) registerParked() {
 			return &parkedOutput{list}, err
 		})
 	add(c, huma.Operation{OperationID: "redriveParked", Method: http.MethodPost, Path: "/_electric/parked/redrive", Tags: tags,
-		Summary: "Wake parked work again", Description: "From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken."},
+		Summary: "Wake parked work again", Description: "From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken. What has no target that is there stays parked."},
 		routeOptions{}, nil, func(ctx context.Context, in *redriveAllInput) (*redriveAllOutput, error) {
 			who := from(ctx)
 			if why := storable(in.Body.Type); why != "" {
@@ -78,7 +78,7 @@ func (c *Control) registerParked() {
 		})
 	add(c, huma.Operation{OperationID: "redriveEntity", Method: http.MethodPost, Path: entityPath + "/redrive", Tags: []string{"entities"},
 		Summary: "Wake a parked entity again"}, routeOptions{},
-		[]problem.Code{problem.NotFound, problem.UnknownEntityType, problem.Unauthorized, problem.NotParked}, func(ctx context.Context, in *EntityRef) (*redriveOutput, error) {
+		[]problem.Code{problem.NotFound, problem.UnknownEntityType, problem.Unauthorized, problem.NotParked, problem.InvalidTarget}, func(ctx context.Context, in *EntityRef) (*redriveOutput, error) {
 			who := from(ctx)
 			if _, err := c.entityFor(ctx, in, mayManage); err != nil {
 				return nil, err
@@ -94,6 +94,9 @@ func (c *Control) registerParked() {
 				return out, nil
 			case outcome == "not_parked":
 				return nil, problem.New(problem.NotParked, "The entity is not parked. Its dispatch state says what it waits for.")
+			}
+			if outcome == "no_target" {
+				return nil, problem.New(problem.InvalidTarget, "Every target of its policy is gone. Move the entity to another one, or make the pool again.")
 			}
 			return nil, moveRefusal(outcome, nil)
 		})

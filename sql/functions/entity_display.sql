@@ -1,6 +1,7 @@
 -- entity_display: what a UI says about an entity (RFC "Entity and Runner
 -- Observability"). A view, so that every reader says the same. "Pending" is
 -- derived: an outstanding wake, or an actionable position beyond the acked one.
+-- A pool that has as many live claims as it, or all its members, may is waited for, whether anybody was refused or not.
 -- target_type and target_index are of the outstanding wake, or of the first
 -- target of the policy; attempt counts the wakes since progress.
 create or replace view rouse.entity_display as
@@ -16,7 +17,7 @@ select e.service_id, e.url, e.type, e.status,
             when c.release_by is not null then 'moving'
             when e.status = 'running' then 'running'
             when p.pending and w.id is not null and not m.online then 'waiting_for_pool'
-            when p.pending and w.id is not null and c.look_at is not null then 'waiting_for_capacity'
+            when p.pending and w.id is not null and (c.look_at is not null or u.used) then 'waiting_for_capacity'
             when p.pending and w.id is not null then 'runner_syncing'
             when p.pending and r.id is not null and not l.online then 'waiting_for_runner'
             when p.pending and r.id is not null then 'runner_syncing'
@@ -43,7 +44,7 @@ select e.service_id, e.url, e.type, e.status,
             when e.status = 'running' and r.label is not null then 'Running on ' || r.label
             when e.status = 'running' then 'Running'
             when p.pending and w.id is not null and not m.online then 'Waiting for a runner of ' || w.name || '...'
-            when p.pending and w.id is not null and c.look_at is not null then 'Waiting for capacity of ' || w.name || '...'
+            when p.pending and w.id is not null and (c.look_at is not null or u.used) then 'Waiting for capacity of ' || w.name || '...'
             when p.pending and w.id is not null then 'Runner syncing pending work...'
             when p.pending and r.id is not null and not l.online then 'Waiting for runner...'
             when p.pending and r.id is not null then 'Runner syncing pending work...'
@@ -78,5 +79,12 @@ select e.service_id, e.url, e.type, e.status,
         select from rouse.worker_pool_members b
           join rouse.runners q on q.id = b.runner_id and q.service_id = b.service_id and q.admin_status = 'enabled'
           join rouse.runner_runtime_diagnostics h on h.runner_id = b.runner_id and h.service_id = b.service_id
-         where b.pool_id = w.id and b.service_id = w.service_id and b.status = 'active' and h.liveness_lease_expires_at > clock_timestamp()) as online) m;
+         where b.pool_id = w.id and b.service_id = w.service_id and b.status = 'active' and h.liveness_lease_expires_at > clock_timestamp()) as online) m
+  left join lateral (
+        select count(*) >= least(w.max_total_claims, case when w.max_concurrent_claims_per_runner is not null then
+               w.max_concurrent_claims_per_runner * (select count(*) from rouse.worker_pool_members b
+                where b.pool_id = w.id and b.service_id = w.service_id and b.status = 'active') end) as used
+          from rouse.consumer_claims k
+         where k.pool_id = w.id and k.service_id = w.service_id and k.status = 'active' and k.lease_expires_at > clock_timestamp()
+           and (w.max_total_claims is not null or w.max_concurrent_claims_per_runner is not null)) u on p.pending and e.status <> 'running' and w.id is not null;
 comment on view rouse.entity_display is 'The one line a UI shows for an entity, with the facts it is made of.';

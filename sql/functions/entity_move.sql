@@ -6,8 +6,9 @@
 -- the new target. Held: the holder has p_deadline_ms (null: 30 s, 0: none, at
 -- most 10 min) to release; no lease goes beyond that, its runner is told on its
 -- wake stream ({"type": "release"}), and when its claim ends, at the latest then,
--- the next wake goes to the new target. An earlier deadline stands. Parked work
--- goes on with the new policy.
+-- the next wake goes to the new target. An earlier deadline stands; moved to where
+-- it goes already with a deadline that is earlier yet, the holder has until then.
+-- Parked work goes on with the new policy.
 -- Outcomes: moved (release_by is set while a holder has it), unchanged, not_found,
 -- forbidden, not_running, and target_not_found or target_forbidden.
 create or replace function rouse._entity_move(
@@ -27,6 +28,7 @@ declare
     v_now     timestamptz;
     v_stream  bigint;
     v_revision integer;
+    v_same    boolean;
 begin
     select * into v_e from entities e where e.url = p_url and e.service_id = p_service_id;
     if not found then
@@ -53,23 +55,28 @@ begin
     if v_refusal is not null then
         return query select case when v_refusal like '%not_found' then 'target_not_found' else 'target_forbidden' end, null::bigint, null::timestamptz;
         return;
-    elsif v_e.dispatch_policy is not distinct from p_policy then
+    end if;
+    v_by := v_now + least(greatest(coalesce(p_deadline_ms, 30000), 0), 600000) * interval '1 ms';
+    v_same := v_e.dispatch_policy is not distinct from p_policy;
+    if v_same and not coalesce(v_c.state = 'claimed' and v_by < v_c.release_by, false) then
         return query select 'unchanged', _txid(), v_c.release_by;
         return;
     end if;
 
-    insert into entity_policy_history (service_id, entity_url, revision, dispatch_policy, moved_by, reason, replaced_at)
-    select p_service_id, p_url, coalesce(max(h.revision), 0) + 1, v_e.dispatch_policy, p_principal, p_reason, v_now
-      from entity_policy_history h where h.entity_url = p_url and h.service_id = p_service_id
-    returning revision into v_revision;
-    update entities e set dispatch_policy = p_policy, updated_at = v_now where e.url = p_url and e.service_id = p_service_id;
+    if not v_same then
+        insert into entity_policy_history (service_id, entity_url, revision, dispatch_policy, moved_by, reason, replaced_at)
+        select p_service_id, p_url, coalesce(max(h.revision), 0) + 1, v_e.dispatch_policy, p_principal, p_reason, v_now
+          from entity_policy_history h where h.entity_url = p_url and h.service_id = p_service_id
+        returning revision into v_revision;
+        update entities e set dispatch_policy = p_policy, updated_at = v_now where e.url = p_url and e.service_id = p_service_id;
+        update consumers c set attempts = 0, fruitless = 0, target_index = 0 where c.id = v_c.id returning * into v_c;
+    end if;
     perform audit_add(p_service_id, p_principal, 'entity.move', p_url,
         jsonb_strip_nulls(jsonb_build_object('revision', v_revision, 'reason', p_reason,
             'to', (select jsonb_agg(coalesce(t ->> 'runnerId', t ->> 'workerPoolId', t ->> 'type')) from jsonb_array_elements(p_policy -> 'targets') t))));
-    update consumers c set attempts = 0, fruitless = 0, target_index = 0 where c.id = v_c.id returning * into v_c;
 
     if v_c.state = 'claimed' then
-        v_by := least(v_c.release_by, v_now + least(greatest(coalesce(p_deadline_ms, 30000), 0), 600000) * interval '1 ms');
+        v_by := least(v_c.release_by, v_by);
         update consumers c
            set release_by = v_by, lease_expires_at = least(c.lease_expires_at, v_by), due_at = least(c.due_at, v_by)
          where c.id = v_c.id
@@ -103,7 +110,7 @@ begin
     if v_wake is not null then
         perform _wake_publish(array[v_wake], v_now);
     end if;
-    return query select 'moved', _txid(), case when v_by > v_now then v_by end;
+    return query select 'moved', _txid(), case when v_by > v_now and v_c.state = 'claimed' then v_by end;
 end
 $$;
 comment on function rouse._entity_move(integer, text, text, boolean, jsonb, bigint, text, timestamptz) is 'entity_move at a chosen time; null reads the clock behind the locks.';

@@ -1,7 +1,8 @@
 -- _entity_redrive, entity_redrive: lets parked work go on, at a chosen time: its
 -- attempts are counted anew, from its policy's first target on. Who made the
 -- entity may, and who has manage on it.
--- Outcomes: redriven, not_parked, not_found, forbidden.
+-- Outcomes: redriven, not_parked, not_found, forbidden, and no_target: every
+-- target of its policy is gone, so it stays as it is.
 create or replace function rouse._entity_redrive(p_service_id integer, p_url text, p_principal text, p_trusted boolean, p_now timestamptz) returns text
 language plpgsql
 set search_path = rouse, pg_temp
@@ -22,6 +23,8 @@ begin
         return 'forbidden';
     elsif v_c.parked_at is null then
         return 'not_parked';
+    elsif _targets_gone(p_service_id, v_e.dispatch_policy) then
+        return 'no_target';
     end if;
     v_wake := _consumer_unpark(v_c, 'redriven', v_now);
     if v_wake is not null then

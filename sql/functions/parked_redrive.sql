@@ -1,6 +1,7 @@
 -- parked_redrive: redrives all parked work that a principal may redrive, of one
 -- entity type and with one reason if they are given, at most p_limit, longest
--- parked first. Returns how much; call again while that is p_limit.
+-- parked first. What has no target that is there would be parked again at once,
+-- and is left. Returns how much; call again while that is p_limit.
 create or replace function rouse.parked_redrive(
     p_service_id integer, p_principal text, p_system boolean, p_type text, p_reason text, p_limit integer
 ) returns integer
@@ -20,6 +21,7 @@ begin
           join entities e on e.url = any (array[c.entity_url]) and e.service_id = c.service_id
          where c.parked_at is not null and c.service_id = p_service_id and c.state <> 'stopped'
            and (p_type is null or e.type = p_type) and (p_reason is null or c.parked_reason = p_reason)
+           and (c.parked_reason <> 'no_target' or not _targets_gone(p_service_id, e.dispatch_policy))
            and (p_system or e.created_by = p_principal or _entity_may(p_service_id, e.url, p_principal, 'manage', clock_timestamp()))
          order by c.parked_at, c.id limit p_limit) x;
     -- Several are locked by id; one that somebody else has redriven meanwhile is left out below.
