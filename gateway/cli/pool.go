@@ -71,8 +71,8 @@ type poolCreateCmd struct {
 	clientFlags
 	ID           string `arg:"" help:"The pool's id. It belongs to whoever makes it first."`
 	Name         string `help:"What people see; default: the id." placeholder:"TEXT"`
-	MaxPerRunner int32  `help:"How many of its wakes one runner holds at once; default: any number." placeholder:"N"`
-	MaxTotal     int32  `help:"How many of its wakes all runners hold at once; default: any number." placeholder:"N"`
+	MaxPerRunner *int32 `help:"How many of its wakes one runner holds at once; default: any number." placeholder:"N"`
+	MaxTotal     *int32 `help:"How many of its wakes all runners hold at once; default: any number." placeholder:"N"`
 	NoLimits     bool   `help:"Take the limits of a pool that is there away."`
 	Disable      bool   `xor:"admin" help:"Nothing of it is granted any more."`
 	Enable       bool   `xor:"admin" help:"It is granted again."`
@@ -88,15 +88,15 @@ Examples:
 }
 
 func (c *poolCreateCmd) Run(r *run) error {
-	if c.NoLimits && (c.MaxPerRunner != 0 || c.MaxTotal != 0) {
+	if c.NoLimits && (c.MaxPerRunner != nil || c.MaxTotal != nil) {
 		return failf(ExitUsage, "--no-limits and limits are given together")
 	}
 	body := map[string]any{}
 	if c.Name != "" {
 		body["name"] = c.Name
 	}
-	if c.NoLimits || c.MaxPerRunner != 0 || c.MaxTotal != 0 {
-		body["capacity_policy"] = capacityPolicy{optional(c.MaxPerRunner), optional(c.MaxTotal)}
+	if c.NoLimits || c.MaxPerRunner != nil || c.MaxTotal != nil {
+		body["capacity_policy"] = capacityPolicy{c.MaxPerRunner, c.MaxTotal}
 	}
 	switch {
 	case c.Disable:

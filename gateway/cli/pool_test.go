@@ -66,6 +66,7 @@ func TestPoolCommands(t *testing.T) {
 	if out := p.ok("pool", "create", "coding", "--name", "Coding agents", "--max-per-runner", "2", "--max-total", "20"); out != "pool coding of user:kyle is enabled: at most 20 claims, 2 for one runner\n" {
 		t.Error(out)
 	}
+	p.refused(ExitServerRefusal, "maxTotalClaims", "pool", "create", "coding", "--max-total", "0") // not: no limit
 	if out := p.ok("pool", "create", "coding", "--no-limits", "--disable"); out != "pool coding of user:kyle is disabled: at most any claims, any for one runner\n" {
 		t.Error(out)
 	}
