@@ -2,7 +2,7 @@
 import { credentials, refused, signIn } from "../api"
 
 export function SignIn() {
-  const { token, principal } = credentials.value
+  const { principal } = credentials.value
   const submit = (e: SubmitEvent) => {
     e.preventDefault()
     const data = new FormData(e.target as HTMLFormElement)
@@ -18,7 +18,7 @@ export function SignIn() {
         <img src="icon.svg" width="56" height="56" alt="" />
         <h1>Rouse</h1>
         {refused.value.trim() && <p class="error" role="alert">{refused.value}</p>}
-        <label>Token<input name="token" type="password" autocomplete="off" defaultValue={token} placeholder="rouse_…, or your identity provider's" autofocus /></label>
+        <label>Token<input name="token" type="password" autocomplete="off" placeholder="rouse_…, or your identity provider's" autofocus /></label>
         <details open={!!principal}>
           <summary>Act as (a gateway in development)</summary>
           <label>Principal<input name="principal" defaultValue={principal} placeholder="user:kyle" autocomplete="off" /></label>
