@@ -181,7 +181,11 @@ func (c *poolShowCmd) Run(r *run) error {
 		k.printf("\n")
 		rows := make([][]string, len(p.Members))
 		for i, m := range p.Members {
-			rows[i] = []string{printable(m.RunnerID), k.status(m.Status), k.status(m.Liveness), fmt.Sprint(m.ActiveClaims), most(m.Capacity), principal(m.OwnerPrincipal), oneLine(m.Label, 40)}
+			capacity := most(m.Capacity)
+			if m.Liveness == "" {
+				capacity = "" // of an invited runner nothing is known
+			}
+			rows[i] = []string{printable(m.RunnerID), k.status(m.Status), k.status(m.Liveness), fmt.Sprint(m.ActiveClaims), capacity, principal(m.OwnerPrincipal), oneLine(m.Label, 40)}
 		}
 		k.table([]string{"RUNNER", "STATUS", "LIVENESS", "CLAIMS", "CAPACITY", "OWNER", "LABEL"}, rows)
 		return nil

@@ -42,15 +42,19 @@ type PoolMember struct {
 	OwnerPrincipal string `json:"owner_principal,omitempty"`
 	Label          string `json:"label,omitempty"`
 	Status         string `json:"status" enum:"invited,active,disabled" doc:"invited: its owner has not accepted yet; disabled: it finishes what it holds and is granted nothing more."`
-	Liveness       string `json:"liveness,omitempty" enum:"online,offline"`
+	Liveness       string `json:"liveness,omitempty" enum:"online,offline" doc:"Absent, as label and capacity are, until the runner's owner has agreed to be in the pool."`
 	ActiveClaims   int64  `json:"active_claims" doc:"Claims of this pool's wakes that it holds now."`
 	Capacity       *int32 `json:"capacity,omitempty" doc:"How many claims the runner holds at once, of this pool's and other wakes; absent: any number."`
 }
 
 func memberOf(m store.PoolMember) PoolMember {
-	out := PoolMember{RunnerID: m.RunnerID, OwnerPrincipal: m.Owner, Label: m.Label, Status: m.Status, Liveness: "offline", ActiveClaims: m.ActiveClaims, Capacity: m.Capacity}
-	if m.Online {
+	out := PoolMember{RunnerID: m.RunnerID, OwnerPrincipal: m.Owner, Label: m.Label, Status: m.Status, ActiveClaims: m.ActiveClaims, Capacity: m.Capacity}
+	switch {
+	case m.Online == nil:
+	case *m.Online:
 		out.Liveness = "online"
+	default:
+		out.Liveness = "offline"
 	}
 	return out
 }

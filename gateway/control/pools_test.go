@@ -101,8 +101,12 @@ func TestPoolMembers(t *testing.T) {
 	r.refused(400, "INVALID_REQUEST", kyle, "PUT", at+"/members/mac", `{"status":"invited"}`)
 
 	// By invitation.
-	if a := r.must(200, kyle, "PUT", at+"/members/pc", ""); a.str("status") != "invited" {
-		t.Errorf("%s", a.body)
+	// Of an invited runner nothing is told but whose it is.
+	for _, invite := range []string{"", `{"status":"disabled"}`, ""} {
+		a := r.must(200, kyle, "PUT", at+"/members/pc", invite)
+		if invite == "" && a.str("status") != "invited" || a.get("label") != nil || a.get("liveness") != nil || a.get("capacity") != nil || a.str("owner_principal") == "" {
+			t.Errorf("%s", a.body)
+		}
 	}
 	if got := r.must(200, mallory, "GET", "/_electric/runners/pc/pools", "").list(); len(got) != 1 || got[0].(map[string]any)["status"] != "invited" {
 		t.Errorf("%v", got)

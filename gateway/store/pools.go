@@ -30,8 +30,8 @@ type PoolMember struct {
 	RunnerID     string `json:"runnerId"`
 	Label        string `json:"label"`
 	Owner        string `json:"ownerPrincipal"`
-	Status       string `json:"status"` // invited, active or disabled
-	Online       bool   `json:"online"`
+	Status       string `json:"status"`       // invited, active or disabled
+	Online       *bool  `json:"online"`       // nil, as label and capacity are empty: its owner has not agreed to be in the pool
 	ActiveClaims int64  `json:"activeClaims"` // of the pool's wakes
 	Capacity     *int32 `json:"capacity"`
 }

@@ -1,6 +1,7 @@
 -- pool_get: a worker pool with its members, what they hold of it now, counted
 -- from live claims, and how many of its wakes nobody has claimed. A member is
--- online while its runner is enabled and alive. No row when there is no such
+-- online while its runner is enabled and alive. Of a runner whose owner has not
+-- agreed to be in it nothing is told but whose it is. No row when there is no such
 -- pool; who may see it is the caller's to judge: its owner and the owners of
 -- its members.
 create or replace function rouse.pool_get(p_service_id integer, p_id text)
@@ -20,9 +21,10 @@ begin
     )
     select w,
            coalesce((select jsonb_agg(jsonb_build_object(
-                        'runnerId', m.runner_id, 'label', r.label, 'ownerPrincipal', m.owner_principal, 'status', m.status,
-                        'online', r.admin_status = 'enabled' and coalesce(g.liveness_lease_expires_at > clock_timestamp(), false),
-                        'adminStatus', r.admin_status, 'activeClaims', coalesce(h.n, 0), 'capacity', r.capacity,
+                        'runnerId', m.runner_id, 'label', case when m.accepted then r.label end, 'ownerPrincipal', m.owner_principal, 'status', m.status,
+                        'online', case when m.accepted then r.admin_status = 'enabled' and coalesce(g.liveness_lease_expires_at > clock_timestamp(), false) end,
+                        'adminStatus', case when m.accepted then r.admin_status end, 'activeClaims', coalesce(h.n, 0),
+                        'capacity', case when m.accepted then r.capacity end,
                         'addedBy', m.added_by, 'createdAt', m.created_at) order by m.runner_id)
                        from worker_pool_members m
                        join runners r on r.id = any (array[m.runner_id]) and r.service_id = m.service_id
