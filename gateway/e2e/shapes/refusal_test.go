@@ -197,6 +197,8 @@ func underServe(t *testing.T, fresh func() *pgtest.DB) {
 	c.must(201, "POST", "/_electric/entity-types", `{"name":"chat","description":""}`, mine...)
 	c.must(201, "POST", "/_electric/runners", `{"id":"mac","label":"Mac"}`, mine...)
 	c.must(200, "POST", "/_electric/runners/mac/heartbeat", `{}`, mine...)
+	c.must(201, "PUT", "/_electric/worker-pools/coding", `{"name":"Coding"}`, mine...)
+	c.must(200, "PUT", "/_electric/worker-pools/coding/members/mac", `{}`, mine...)
 	c.must(201, "PUT", "/_electric/entities/chat/1", `{"dispatch_policy":{"targets":[{"type":"runner","runnerId":"mac"}]},"initialMessage":"hi"}`, mine...)
 	c.must(200, "GET", "/_electric/entities", ``, hers...)
 	for deadline := time.Now().Add(bound); !strings.Contains(c.must(200, "GET", endpoint+"?offset=-1&table=wake_notifications", "", mine...).body, `"/chat/1"`); {
