@@ -61,3 +61,19 @@ func TestATokenThatEndsEndsThePage(t *testing.T) {
 		t.Error("a token is on the page")
 	}
 }
+
+// No row of an entity without a target changes when work comes; whoever sends it is told all the same.
+func TestWhoeverSendsIsToldThatNobodyIsThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.entityType("task")
+	w.spawn("/task/alone", object{})
+	d := open(t, w.gw.URL, "#/entity/task/alone", phone, kyle)
+	d.sees("Created", "Waiting for input")
+	d.fill("Message", "is anybody there?")
+	d.keys("Enter")
+	d.sees("Waiting for a dispatch target")
+	d.button("Work")
+	d.sees("None: its work waits until it is moved to one.")
+	d.picture("nobody")
+}

@@ -104,7 +104,7 @@ const rowOf = (s: Shown) => `${s.entity.updated_at} ${s.dispatch?.updated_at}`
 function ask(s: Shown) {
   const row = rowOf(s)
   // Something that no row tells may have changed as well.
-  const at = `${row} ${Math.floor(Date.now() / 10_000)}`
+  const at = `${row} ${Math.floor(Date.now() / 5000)}`
   const known = asked.get(s.entity.url)
   if (known?.at === at || asking > 3) return
   asked.set(s.entity.url, known?.row === row ? { ...known, at } : { at, row, code: s.code, display: s.display })
@@ -112,6 +112,11 @@ function ask(s: Shown) {
   get<{ code: string; display: string }>(`${entityPath(s.entity.url)}/display`)
     .then((d) => { asked.set(s.entity.url, { at, row, code: d.code, display: d.display }); answers.value++ }, () => asked.delete(s.entity.url))
     .finally(() => asking--)
+}
+
+/** After something that may have changed the words of an entity, and none of its rows: work for one without a target. */
+export function askAgain(url: string) {
+  if (asked.delete(url)) answers.value++
 }
 
 /** What is said of one entity now. visible asks the gateway where the page cannot know. */

@@ -5,7 +5,7 @@ import { call, entityPath, get, Problem, seg, textOf } from "../api"
 import { Badge, Dot, Empty, Icon, Lease, Raw, TargetChip, toneOf, useNarrow } from "../bits"
 import { attempt, Do, jsonOrText, say, showDialog } from "../dialogs"
 import type { Target } from "../rows"
-import { dispatch, entities, now, show, shown } from "../store"
+import { askAgain, dispatch, entities, now, show, shown } from "../store"
 import { Tail } from "../tail"
 import { person, readable, type Message } from "../timeline"
 import { ago, clock, full, span, whenWords } from "../words"
@@ -267,6 +267,7 @@ function Composer({ url, tail }: { url: string; tail: Tail }) {
     await attempt(async () => {
       const r = await call<{ txid: string; key: string }>("POST", `${entityPath(url)}/send`, { payload: jsonOrText(text) })
       set("")
+      askAgain(url)
       if (!(await tail.until(r.txid, r.key))) say("It is sent, and has not been seen on the stream yet.")
     })
     setBusy(false)
