@@ -56,6 +56,27 @@ func TestTheClockIsSetBack(t *testing.T) {
 	}
 }
 
+// However long messages are kept, a stream has few notes of when it had which tail.
+func TestALongAgeTakesFewNotes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stream("a")
+	r.limits("a", store.Limits{Age: 1000 * 24 * time.Hour})
+	begin := r.now
+	for day := range 100 {
+		r.append("a", numbers(100+day, 101+day)...)
+		r.streams(24 * time.Hour)
+	}
+	if n := one[int64](r, `select count(*) from rouse.stream_marks`); n < 20 || n > 26 {
+		t.Fatalf("%d notes in a tenth of the age, 24 are enough", n)
+	}
+	r.now = begin
+	r.streams((1000 + 10) * 24 * time.Hour)
+	if h := r.head("a"); h < 3 || h > 11*3 {
+		t.Fatalf("ten days later the head is at %d", h)
+	}
+}
+
 // The clean-up holds streams while it trims them, so it does not wait for a step that deletes rows.
 func TestATrimOfTheCleanUpWaitsForNoSweep(t *testing.T) {
 	t.Parallel()

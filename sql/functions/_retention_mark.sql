@@ -1,6 +1,7 @@
 -- _retention_mark: notes where a stream's tail is now, if it has moved since the
--- last note and that is older than a twenty-fourth of the age (1 s to 1 h), and
--- returns the newest tail that is as old as p_age_ms. The coarseness only ever
+-- last note and that is older than a twenty-fourth of the age (at least 1 s, at
+-- most 1 h or a 240th of the age, so that a stream has no more notes than that),
+-- and returns the newest tail that is as old as p_age_ms. The coarseness only ever
 -- keeps messages for longer. Of the notes older than that, the newest alone is
 -- of use; those that the clock was set back behind count from now.
 create or replace function rouse._retention_mark(p_stream_id bigint, p_age_ms bigint, p_now timestamptz) returns bigint
@@ -27,7 +28,7 @@ begin
         m.at := v_now;
     end if;
     if s.tail > greatest(m.tail, s.head)
-       and (m.at is null or m.at <= v_now - least(greatest(p_age_ms / 24, 1000), 3600000) * interval '1 ms') then
+       and (m.at is null or m.at <= v_now - least(greatest(p_age_ms / 24, 1000), greatest(p_age_ms / 240, 3600000)) * interval '1 ms') then
         insert into stream_marks (stream_id, at, tail) values (p_stream_id, v_now, s.tail) on conflict do nothing;
     end if;
     select t.at, t.tail into v_last, v_tail from stream_marks t
