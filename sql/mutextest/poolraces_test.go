@@ -204,7 +204,7 @@ func TestPoolInterleavings(t *testing.T) {
 // passed, and all is done in the end.
 func TestManySessionsOnePool(t *testing.T) {
 	t.Parallel()
-	const runners, work, perRunner, total = 20, 120, 2, 9
+	const runners, work, perRunner, total = 20, 120, 1, 9
 	r := newRig(t)
 	r.pool("coding", perRunner, total)
 	var es []entity

@@ -180,7 +180,8 @@ func TestSeekTakesTheOldest(t *testing.T) {
 }
 
 // TestFreedCapacityTellsWhatWaits: a slot that frees up tells the oldest wake
-// that waits for it, once, and only where there was a limit in the way.
+// that waits for it, once, and only where there was a limit in the way; of two
+// slots, freed one by one, each tells another.
 func TestFreedCapacityTellsWhatWaits(t *testing.T) {
 	t.Parallel()
 	for name, limits := range map[string]struct{ perRunner, total, capacity int }{
@@ -213,12 +214,15 @@ func TestFreedCapacityTellsWhatWaits(t *testing.T) {
 			x, y := r.want("granted", es[1].by("a")), r.want("granted", es[2].by("a"))
 			r.apply(es[3].by("a"))
 			equal(t, "full", r.apply(es[0].by("a")).Outcome != "granted", true)
+			r.after(time.Millisecond)
 			finish(es[1], x)
 			equal(t, "one slot", told(), 6)
 			equal(t, "the oldest", one[string](r, `select convert_from(m.payload, 'UTF8')::jsonb ->> 'consumerId' from rouse.messages m
 				join rouse.streams s on s.id = m.stream_id where s.path = 'worker-pools/coding/wake' order by m.position desc limit 1`), es[3].name)
 			finish(es[2], y)
-			equal(t, "no limit in the way any more", told(), 6)
+			equal(t, "the next, who was refused, too", told(), 7)
+			equal(t, "another", one[string](r, `select convert_from(m.payload, 'UTF8')::jsonb ->> 'consumerId' from rouse.messages m
+				join rouse.streams s on s.id = m.stream_id where s.path = 'worker-pools/coding/wake' order by m.position desc limit 1`), es[0].name)
 		})
 	}
 }

@@ -1,0 +1,167 @@
+package mutextest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// full is a rig whose pool coding has that many slots in all, held by a, and a
+// wake more that was asked for and refused.
+func full(t *testing.T, slots int) (r *rig, held []entity, grants []answer, waits entity) {
+	r = newRig(t)
+	r.crew("coding", 0, slots, "a")
+	for i := range slots {
+		e := r.woken(fmt.Sprintf("/chat/%d", i), toPool("coding"))
+		held, grants = append(held, e), append(grants, r.want("granted", e.by("a")))
+	}
+	waits = r.woken("/chat/waits", toPool("coding"))
+	r.want("pool_full", waits.by("a"))
+	return r, held, grants, waits
+}
+
+func (r *rig) done(e entity, a answer) {
+	r.t.Helper()
+	r.want("released", e.call("release", a.Epoch, a.Wake).with("acks", e.acks(r.tail(e))))
+}
+
+// TestNoRoomIsToldOf: a slot that nobody could take is told to nobody: of a pool
+// that holds more than a lowered limit, or is disabled, or of a runner whose pool
+// is full by others.
+func TestNoRoomIsToldOf(t *testing.T) {
+	t.Parallel()
+	for name, sql := range map[string]string{
+		"lowered":  `select rouse.pool_put(1, 'coding', $1, false, $1, null, null, null, 1, true)`,
+		"disabled": `select rouse.pool_put(1, 'coding', $1, false, $1, null, 'disabled', null, 2, true)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, held, grants, _ := full(t, 2)
+			r.exec(sql, kyle)
+			before := r.poolEntries("coding")
+			r.done(held[0], grants[0])
+			equal(t, "told", r.poolEntries("coding"), before)
+		})
+	}
+	t.Run("lowered by more", func(t *testing.T) {
+		t.Parallel()
+		r, held, grants, _ := full(t, 3)
+		r.exec(`select rouse.pool_put(1, 'coding', $1, false, $1, null, null, null, 1, true)`, kyle)
+		before := r.poolEntries("coding")
+		r.done(held[0], grants[0])
+		r.done(held[1], grants[1])
+		equal(t, "still more than it may", r.poolEntries("coding"), before)
+		r.done(held[2], grants[2])
+		equal(t, "room", r.poolEntries("coding"), before+1)
+	})
+	t.Run("the runner's pool is full by others", func(t *testing.T) {
+		t.Parallel()
+		r, _, _, _ := full(t, 1)
+		r.runner("b", 1)
+		r.beat("b", time.Hour)
+		r.member("coding", "b", kyle, "active", false)
+		own := r.woken("/chat/own", toRunner("b"))
+		a := r.want("granted", own.by("b"))
+		before := r.poolEntries("coding")
+		r.done(own, a)
+		equal(t, "told", r.poolEntries("coding"), before)
+	})
+	t.Run("the runner is disabled", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t)
+		r.runner("b", 1)
+		e, f := r.woken("/chat/1", toRunner("b")), r.woken("/chat/2", toRunner("b"))
+		a := r.want("granted", e.by("b"))
+		r.want("runner_full", f.by("b"))
+		r.exec(`select rouse.runner_set_status(1, 'b', $1, false, 'disabled')`, kyle)
+		r.done(e, a)
+		equal(t, "told", r.state(f).lastWake().Attempts, 1)
+	})
+}
+
+// TestSeekPassesOverPoolsWithoutRoom: an acquire that names nothing is not stuck
+// at the oldest wake when that is of a pool which is disabled or of which the
+// runner holds what it may.
+func TestSeekPassesOverPoolsWithoutRoom(t *testing.T) {
+	t.Parallel()
+	for name, sql := range map[string]string{
+		"its share": `select rouse.pool_put(1, 'coding', $1, false, $1, null, null, 1, null, true)`,
+		"disabled":  `select rouse.pool_put(1, 'coding', $1, false, $1, null, 'disabled', null, null, true)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.crew("coding", 0, 0, "a")
+			r.crew("review", 0, 0)
+			r.member("review", "a", kyle, "active", false)
+			r.want("granted", r.woken("/chat/1", toPool("coding")).by("a"))
+			r.woken("/chat/2", toPool("coding"))
+			r.after(time.Second)
+			young := r.woken("/chat/3", toPool("review"))
+			r.exec(sql, kyle)
+			got := r.apply(op{"op": "acquire", "runner": "a", "holder": kyle, "claim_id": "x"})
+			equal(t, "got", got.Outcome+" "+got.ConsumerName, "granted "+young.name)
+		})
+	}
+}
+
+// TestPoolIsFullWhenItsMembersAre: a policy passes over a pool that has room
+// itself, while none of its members that are there has any.
+func TestPoolIsFullWhenItsMembersAre(t *testing.T) {
+	t.Parallel()
+	const policy = `{"targets":[{"type":"worker-pool","workerPoolId":"coding"},{"type":"webhook","url":"` + hook + `"}]}`
+	for name, c := range map[string]struct{ perRunner, capacity int }{"by their share": {1, 0}, "by capacity": {0, 1}, "by both": {2, 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.pool("coding", c.perRunner, 0)
+			for _, id := range []string{"a", "b"} {
+				r.runner(id, c.capacity)
+				r.beat(id, time.Hour)
+				r.member("coding", id, kyle, "active", false)
+			}
+			r.want("granted", r.woken("/chat/1", policy).by("a"))
+			second := r.woken("/chat/2", policy)
+			equal(t, "one has room", r.target(second), "waking worker-pool 0 1")
+			r.want("granted", second.by("b"))
+			equal(t, "none has", r.target(r.woken("/chat/3", policy)), "waking webhook 1 1")
+		})
+	}
+}
+
+// TestTargetOfSeveralWaitsQuietly: a wake that may move on is told again only
+// while its target would take it, and a new round begins when its wait is over,
+// not as soon as an earlier target would take it.
+func TestTargetOfSeveralWaitsQuietly(t *testing.T) {
+	t.Parallel()
+	t.Run("offline", func(t *testing.T) {
+		t.Parallel()
+		r := fallback(t)
+		e := r.woken("/chat/1", chain(`{"unclaimedAfterMs":3600000}`, "", ""))
+		r.after(wakeTTL)
+		equal(t, "nobody there", r.reap(), reaped{})
+		equal(t, "told", r.state(e).lastWake().Attempts, 1)
+		r.alive(time.Hour, "laptop")
+		r.after(wakeTTL)
+		equal(t, "there", r.reap(), reaped{Redelivered: 1})
+	})
+	t.Run("a new round", func(t *testing.T) {
+		t.Parallel()
+		r := fallback(t)
+		r.alive(10*time.Second, "worker")
+		e := r.woken("/chat/1", `{"targets":[{"type":"runner","runnerId":"laptop"},{"type":"worker-pool","workerPoolId":"coding","when":{"offline":true}}]}`)
+		r.want("granted", e.by("worker"))
+		r.after(lease)
+		r.alive(time.Hour, "laptop")
+		r.reap()
+		equal(t, "its holder died", r.target(e), "waking worker-pool 1 2")
+		r.after(time.Second - time.Millisecond)
+		r.exec(`update rouse.consumers set due_at = $2 where id = $1`, e.consumer, r.now) // as a member that goes has it
+		r.reap()
+		equal(t, "not yet", r.target(e), "waking worker-pool 1 2")
+		r.after(time.Millisecond)
+		r.exec(`update rouse.consumers set due_at = $2 where id = $1`, e.consumer, r.now)
+		r.reap()
+		equal(t, "then", r.target(e), "waking runner 0 3")
+	})
+}
