@@ -105,6 +105,7 @@ func (c *runnerRunCmd) Run(r *run) error {
 	}
 	ctx, restore := untilSignalled(r.ctx)
 	defer restore()
+	defer hearHangups()()
 	if err := run.Run(ctx); err != nil {
 		k := &caller{r: r, printer: log.p, server: servers[0], ctx: context.WithoutCancel(ctx)}
 		return k.explain(err)
