@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -228,4 +230,35 @@ func TestAHolderGivesBackWhatWasTrimmedByForce(t *testing.T) {
 	}
 	r.work("/chat/1")
 	r.done("/chat/1")
+}
+
+// Whoever watches a name gets a fork of a trimmed stream from where it begins: what they are told to read is there.
+func TestAForkOfATrimmedStreamIsWatchedFromItsBeginning(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.stream("jobs")
+	ends := r.append("jobs", numbers(100, 105)...)
+	r.trim("jobs", &ends[2], false)
+	put, err := r.st.SubscriptionPut(t.Context(), store.SubscriptionSpec{Service: 1, ID: "all", Type: "pull-wake", Pattern: "forks/*", WakeStream: "wakes", Lease: 30 * time.Second, Owner: kyle})
+	if err != nil {
+		t.Fatalf("%+v %v", put, err)
+	}
+	from := "jobs"
+	for path, at := range map[string]int64{"forks/some": ends[4], "forks/none": ends[2]} {
+		if m, err := r.st.StreamCreate(t.Context(), store.CreateRequest{Service: 1, Path: path, ForkPath: &from, ForkOffset: &at, Count: 1}); err != nil || m.Outcome != store.Created {
+			t.Fatalf("%+v %v", m, err)
+		}
+		type link struct {
+			Acked  int64
+			Behind bool
+		}
+		rows, err := r.pool.Query(t.Context(), `select cs.acked, cs.behind from rouse.consumer_streams cs join rouse.streams s on s.id = cs.stream_id where s.path = $1`, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[link])
+		if err != nil || got.Acked != ends[2] || got.Behind != (at > ends[2]) {
+			t.Fatalf("%s: %+v %v", path, got, err)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 -- _subscription_discover: links a stream, in the transaction that makes it, to
 -- the subscriptions that name it or whose pattern matches, at its beginning: what
--- it is made with is new to them. A wake stream is for those who name it only:
+-- it is made with is new to them (a fork of a trimmed stream begins where that
+-- does). A wake stream is for those who name it only:
 -- subscriptions to everything would wake each other for ever. Returns whether it
 -- has done so.
 -- The shared lock says that somebody is at it: subscription_settle waits for
@@ -18,7 +19,8 @@ begin
     end if;
     perform pg_advisory_xact_lock_shared(_subscription_lock(), p_service);
     insert into consumer_streams (consumer_id, stream_id, link_type, acked, behind)
-    select x.consumer_id, p_stream_id, min(x.link_type), 0, p_tail > 0
+    select x.consumer_id, p_stream_id, min(x.link_type), (select s.head from streams s where s.id = p_stream_id),
+           p_tail > (select s.head from streams s where s.id = p_stream_id)
       from (select g.consumer_id, 'glob' as link_type from _glob_find(p_service, p_path) g
              where (p_kind = 'app' or g.system or g.owner = p_owner)
                and not exists (select from subscriptions w where w.wake_stream = p_path and w.service_id = p_service)

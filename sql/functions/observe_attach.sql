@@ -14,6 +14,7 @@ as $$
 declare
     w        record;
     v_stream bigint;
+    v_head   bigint;
     v_may    boolean;
 begin
     waiting := 0;
@@ -30,14 +31,14 @@ begin
             continue;
         end if;
         v_stream := null;
-        select s.id into v_stream from streams s
+        select s.id, s.head into v_stream, v_head from streams s
          where s.path = w.source_path and s.service_id = w.service_id and s.deleted_at is null for no key update skip locked;
         if v_stream is null then
             waiting := waiting + 1; -- locked at the moment
             continue;
         end if;
         update streams s set watched = s.watched | 2 where s.id = v_stream and s.watched & 2 = 0;
-        update observers o set stream_id = v_stream, acked = 0, behind = true where o.id = w.id and o.stream_id is null;
+        update observers o set stream_id = v_stream, acked = v_head, behind = true where o.id = w.id and o.stream_id is null;
     end loop;
     return next;
 end
