@@ -21,38 +21,40 @@ declare
     v_stream bigint;
     v_old    retired_pools;
 begin
-    insert into worker_pools (service_id, id, owner_principal, name, admin_status, wake_stream, max_concurrent_claims_per_runner, max_total_claims)
-    values (p_service_id, p_id, p_owner, coalesce(p_name, p_id), coalesce(p_admin_status, 'enabled'), '/worker-pools/' || p_id || '/wake',
-            p_max_per_runner, p_max_total)
-    on conflict (id, service_id) do nothing
-    returning * into v_row;
-    if found then
-        select * into v_old from retired_pools x where x.id = p_id and x.service_id = p_service_id;
+    loop
+        insert into worker_pools (service_id, id, owner_principal, name, admin_status, wake_stream, max_concurrent_claims_per_runner, max_total_claims)
+        values (p_service_id, p_id, p_owner, coalesce(p_name, p_id), coalesce(p_admin_status, 'enabled'), '/worker-pools/' || p_id || '/wake',
+                p_max_per_runner, p_max_total)
+        on conflict (id, service_id) do nothing
+        returning * into v_row;
         if found then
-            if v_old.owner_principal <> p_owner and not p_system then
+            select * into v_old from retired_pools x where x.id = p_id and x.service_id = p_service_id;
+            if found then
+                if v_old.owner_principal <> p_owner and not p_system then
+                    delete from worker_pools w where w.service_id = p_service_id and w.id = p_id;
+                    return query select 'forbidden', null::bigint, null::worker_pools;
+                    return;
+                end if;
+                update worker_pools w set join_generation = v_old.join_generation + 1 where w.service_id = p_service_id and w.id = p_id;
+            end if;
+            insert into streams (service_id, path, kind, owner, content_type, is_json)
+            values (p_service_id, ltrim(v_row.wake_stream, '/'), 'wake', p_owner, 'application/json', true)
+            on conflict (service_id, path) do nothing
+            returning id into v_stream;
+            if not found then
+                -- Somebody had a plain stream of that name before the name was reserved.
                 delete from worker_pools w where w.service_id = p_service_id and w.id = p_id;
-                return query select 'forbidden', null::bigint, null::worker_pools;
+                return query select 'path_taken', null::bigint, null::worker_pools;
                 return;
             end if;
-            update worker_pools w set join_generation = v_old.join_generation + 1 where w.service_id = p_service_id and w.id = p_id;
-        end if;
-        insert into streams (service_id, path, kind, owner, content_type, is_json)
-        values (p_service_id, ltrim(v_row.wake_stream, '/'), 'wake', p_owner, 'application/json', true)
-        on conflict (service_id, path) do nothing
-        returning id into v_stream;
-        if not found then
-            -- Somebody had a plain stream of that name before the name was reserved.
-            delete from worker_pools w where w.service_id = p_service_id and w.id = p_id;
-            return query select 'path_taken', null::bigint, null::worker_pools;
+            perform _notice(v_stream, 0, 8);
+            perform audit_add(p_service_id, p_principal, 'pool.create', '/worker-pools/' || p_id, null);
+            return query select 'created', _txid(), v_row;
             return;
         end if;
-        perform _notice(v_stream, 0, 8);
-        perform audit_add(p_service_id, p_principal, 'pool.create', '/worker-pools/' || p_id, null);
-        return query select 'created', _txid(), v_row;
-        return;
-    end if;
-
-    select * into v_was from worker_pools w where w.service_id = p_service_id and w.id = p_id for update;
+        select * into v_was from worker_pools w where w.service_id = p_service_id and w.id = p_id for update;
+        exit when found; -- else it was removed just now, and is made again
+    end loop;
     if v_was.owner_principal <> p_owner and not (p_system and p_owner = p_principal) then
         return query select 'forbidden', null::bigint, null::worker_pools;
         return;

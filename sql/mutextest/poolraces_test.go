@@ -99,6 +99,19 @@ func TestPoolInterleavings(t *testing.T) {
 					oneOf(t, a, b, "granted | pool_full", "pool_full | granted", "granted | no_work", "no_work | granted", "granted | held", "held | granted",
 						"granted | stale", "stale | granted")
 				}},
+			{name: "another takes the id of a pool that goes", setup: pooled(0),
+				a: statement("delete", `select outcome from rouse.pool_delete(1, 'coding', $2, false) where $1 <> ''`, kyle),
+				b: statement("put", `select outcome from rouse.pool_put(1, 'coding', $2, false, $2, null, null, null, null, false) where $1 <> ''`, mallory),
+				check: func(t *testing.T, r *rig, e entity, a, b []string) {
+					oneOf(t, a, b, "deleted | forbidden")
+				}},
+			{name: "its owner changes a pool that goes", setup: pooled(0),
+				a: statement("delete", `select outcome from rouse.pool_delete(1, 'coding', $2, false) where $1 <> ''`, kyle),
+				b: statement("put", `select outcome from rouse.pool_put(1, 'coding', $2, false, $2, null, null, null, null, false) where $1 <> ''`, kyle),
+				check: func(t *testing.T, r *rig, e entity, a, b []string) {
+					oneOf(t, a, b, "deleted | created", "deleted | updated")
+					equal(t, "pools", one[int](r, `select count(*)::int from rouse.worker_pools where id = 'coding'`), map[string]int{"created": 1}[b[0]])
+				}},
 			{name: "the slot is freed while it is asked for", setup: holding(1), a: byRunner("mac", wait),
 				b: ofSecond(func(r *rig, x entity) call { return opCall(r.current(x, "release"), wait) }),
 				check: func(t *testing.T, r *rig, e entity, a, b []string) {
