@@ -74,6 +74,8 @@ func TestDisplayWords(t *testing.T) {
 	equal(t, "to a runner", said(held), "moving: Moving to Kyle's MacBook...")
 	r.move(held, kyle, toPool("empty"), nil)
 	equal(t, "to a pool", said(held), "moving: Moving to empty...")
+	r.move(held, kyle, macThenPool, nil)
+	equal(t, "to the first of several", said(held), "moving: Moving to Kyle's MacBook...")
 	r.move(held, kyle, toWebhook, nil)
 	equal(t, "to a webhook", said(held), "moving: Moving to webhook...")
 	for reason, words := range map[string]string{
@@ -81,4 +83,24 @@ func TestDisplayWords(t *testing.T) {
 	} {
 		equal(t, reason, said(park("/chat/"+reason, reason)), "parked: Parked — "+words+"; redrive it")
 	}
+	tried := park("/chat/tried", "attempts_exhausted")
+	r.exec(`update rouse.consumers set attempts = 3 where id = $1`, tried.consumer)
+	equal(t, "more than once", said(tried), "parked: Parked — tried 3 times; redrive it")
+	signal(tried, "SIGSTOP")
+	equal(t, "parked and paused", said(tried), "paused: Paused")
+	signal(tried, "SIGKILL")
+	equal(t, "parked and killed", said(tried), "killed: Killed")
+
+	// A claim that is no runner's, and a handover of one that was asked to stop.
+	sent := r.woken("/chat/sent", toWebhook)
+	a = r.want("granted", sent.acquire().with("proved", true))
+	equal(t, "by its callback", said(sent), "running: Running")
+	signal(sent, "SIGSTOP")
+	equal(t, "held and paused", said(sent), "paused: Paused")
+	moving, _ := run("/chat/moving", toRunner("mac"), "mac")
+	r.move(moving, kyle, toPool("coding"), nil)
+	signal(moving, "SIGTERM")
+	equal(t, "moving and stopping", said(moving), "stopping: Stopping...")
+	r.exec(`update rouse.entities set status = 'spawning' where url = $1`, sent.url)
+	equal(t, "made", said(sent), "spawning: Starting...")
 }

@@ -14,6 +14,7 @@ func (r *rig) move(e entity, by, policy string, deadline any) (string, *time.Tim
 		Scan(&out, &at); err != nil {
 		r.t.Fatal(err)
 	}
+	r.hold()
 	return out, at
 }
 

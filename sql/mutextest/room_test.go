@@ -165,3 +165,67 @@ func TestTargetOfSeveralWaitsQuietly(t *testing.T) {
 		equal(t, "then", r.target(e), "waking runner 0 3")
 	})
 }
+
+// TestSeekPassesOverWhatIsBeingTaken: an acquire that names nothing does not wait
+// for the oldest wake while somebody else is at it, if there is another.
+func TestSeekPassesOverWhatIsBeingTaken(t *testing.T) {
+	t.Parallel()
+	for name, policy := range map[string]string{"a pool's": toPool("coding"), "its own": toRunner("a")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.crew("coding", 0, 0, "a")
+			old := r.woken("/chat/1", policy)
+			r.after(time.Second)
+			young := r.woken("/chat/2", policy)
+			other := r.db.Conn(t)
+			tx, err := other.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.Exec(t.Context(), `select from rouse.consumers where id = $1 for update`, old.consumer); err != nil {
+				t.Fatal(err)
+			}
+			got := r.apply(op{"op": "acquire", "runner": "a", "holder": kyle, "claim_id": "x"})
+			equal(t, "got", got.Outcome+" "+got.ConsumerName, "granted "+young.name)
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			got = r.apply(op{"op": "acquire", "runner": "a", "holder": kyle, "claim_id": "y"})
+			equal(t, "then", got.Outcome+" "+got.ConsumerName, "granted "+old.name)
+		})
+	}
+}
+
+// TestRedriveForgetsFailures: what is redriven is told at once and without an old
+// error, also by a push transport whose receiver had made no progress.
+func TestRedriveForgetsFailures(t *testing.T) {
+	t.Parallel()
+	r := fallback(t)
+	e := r.woken("/chat/1", `{"targets":[{"type":"webhook","url":"`+hook+`"}],"giveUp":{"attempts":4}}`)
+	for range 4 {
+		a := r.want("granted", e.acquire().with("proved", true))
+		r.want("released", e.call("release", a.Epoch, a.Wake).with("error", "boom"))
+	}
+	equal(t, "given up", r.parked(e), "idle t attempts_exhausted")
+	equal(t, "redriven", r.redrive(e, kyle), "redriven")
+	equal(t, "told at once", one[bool](r, `select next_attempt_at = $2 from rouse.wake_notifications where wake_id = $1::uuid`, r.state(e).Wake, r.now), true)
+	equal(t, "error", one[bool](r, `select last_error is null from rouse.entity_dispatch_state where entity_url = $1`, e.url), true)
+}
+
+// TestFailuresOfAPoolDelayNoReceiver: runs that fail in a pool are not held
+// against the webhook that is tried after it.
+func TestFailuresOfAPoolDelayNoReceiver(t *testing.T) {
+	t.Parallel()
+	r := fallback(t)
+	r.alive(time.Hour, "worker")
+	e := r.woken("/chat/1", `{"targets":[{"type":"worker-pool","workerPoolId":"coding","when":{"unclaimedAfterMs":1000}},{"type":"webhook","url":"`+hook+`"}]}`)
+	for range 4 {
+		a := r.want("granted", e.by("worker"))
+		r.want("released", e.call("release", a.Epoch, a.Wake).with("error", "boom"))
+	}
+	r.after(time.Second)
+	r.reap()
+	equal(t, "moved on", r.target(e), "waking webhook 1 6")
+	equal(t, "told at once", one[bool](r, `select next_attempt_at = $2 from rouse.wake_notifications where wake_id = $1::uuid`, r.state(e).Wake, r.now), true)
+}

@@ -304,6 +304,15 @@ func TestWakeMovesOn(t *testing.T) {
 		equal(t, "routed", r.route(e), "minted")
 		equal(t, "passed over", r.target(e), "waking webhook 1 1")
 	})
+	t.Run("the pool was deleted, and the other is away", func(t *testing.T) {
+		t.Parallel()
+		r := fallback(t)
+		e := r.entity("/chat/1", `{"targets":[{"type":"worker-pool","workerPoolId":"coding"},{"type":"runner","runnerId":"laptop","when":{"offline":true}}]}`)
+		r.exec(`select rouse.pool_delete(1, 'coding', $1, false)`, kyle)
+		r.push(e)
+		equal(t, "routed", r.route(e), "minted")
+		equal(t, "waits for who is left", r.target(e), "waking runner 1 1")
+	})
 	t.Run("nobody would take what its holder left", func(t *testing.T) {
 		t.Parallel()
 		r := fallback(t)
