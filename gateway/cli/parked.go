@@ -27,6 +27,9 @@ type parkedWork struct {
 	DispatchPolicy json.RawMessage `json:"dispatch_policy,omitempty"`
 }
 
+// pageOf is how much a list answers at most.
+const pageOf = 1000
+
 type parkedLsCmd struct {
 	clientFlags
 	Limit int64 `help:"At most so many." default:"100"`
@@ -44,8 +47,17 @@ func (c *parkedLsCmd) Run(r *run) error {
 	}
 	return c.connected(r, func(k *caller) error {
 		list := []parkedWork{}
-		if err := k.ask(&list, k.plain(http.MethodGet, "/_electric/parked?limit="+fmt.Sprint(min(c.Limit, 1000)), nil)); err != nil {
-			return err
+		for left, after := c.Limit, ""; left > 0; left = c.Limit - int64(len(list)) {
+			most := min(left, pageOf)
+			var page []parkedWork
+			if err := k.ask(&page, k.plain(http.MethodGet, fmt.Sprintf("/_electric/parked?limit=%d&after=%s", most, url.QueryEscape(after)), nil)); err != nil {
+				return err
+			}
+			list = append(list, page...)
+			if int64(len(page)) < most {
+				break
+			}
+			after = page[len(page)-1].EntityURL
 		}
 		if k.json {
 			return r.printJSON(list)

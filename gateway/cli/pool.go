@@ -132,8 +132,16 @@ func (poolLsCmd) Help() string {
 func (c *poolLsCmd) Run(r *run) error {
 	return c.connected(r, func(k *caller) error {
 		list := []workerPool{}
-		if err := k.ask(&list, k.plain(http.MethodGet, poolsPath, nil)); err != nil {
-			return err
+		for after := ""; ; {
+			var page []workerPool
+			if err := k.ask(&page, k.plain(http.MethodGet, poolsPath+"?after="+url.QueryEscape(after), nil)); err != nil {
+				return err
+			}
+			list = append(list, page...)
+			if len(page) < pageOf {
+				break
+			}
+			after = page[len(page)-1].ID
 		}
 		if k.json {
 			return r.printJSON(list)

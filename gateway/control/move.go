@@ -35,6 +35,11 @@ type (
 			ReleaseBy *time.Time `json:"release_by,omitempty" doc:"When the claim of whoever holds the entity ends at the latest; absent: nobody holds it."`
 		} `nameHint:"MoveResult"`
 	}
+	policiesInput struct {
+		EntityRef
+		Before int64 `query:"before" minimum:"1" doc:"Only revisions below this one."`
+		Limit  int   `query:"limit" minimum:"1" maximum:"100" default:"100"`
+	}
 	policiesOutput struct{ Body []store.OldPolicy }
 )
 
@@ -49,11 +54,11 @@ func (c *Control) registerMoves() {
 		append([]problem.Code{problem.NotRunning, problem.RunnerForbidden, problem.PoolForbidden, problem.InvalidTarget, problem.WebhookURLRejected}, absent...), c.move)
 	add(c, huma.Operation{OperationID: "listEntityPolicies", Method: http.MethodGet, Path: entityPath + "/policies", Tags: tags,
 		Summary: "The dispatch policies that an entity had before, newest first"}, routeOptions{}, absent,
-		func(ctx context.Context, in *EntityRef) (*policiesOutput, error) {
-			if _, err := c.entity(ctx, in); err != nil {
+		func(ctx context.Context, in *policiesInput) (*policiesOutput, error) {
+			if _, err := c.entity(ctx, &in.EntityRef); err != nil {
 				return nil, err
 			}
-			list, err := c.cfg.Store.EntityPolicies(ctx, from(ctx).service, in.url())
+			list, err := c.cfg.Store.EntityPolicies(ctx, from(ctx).service, in.url(), in.Before, in.Limit)
 			return &policiesOutput{list}, err
 		})
 }

@@ -35,9 +35,11 @@ type OldPolicy struct {
 	ReplacedAt     time.Time       `json:"replaced_at"`
 }
 
-// EntityPolicies lists the policies that an entity had before, newest first.
-func (s *Store) EntityPolicies(ctx context.Context, service int32, url string) ([]OldPolicy, error) {
-	return documents[OldPolicy](ctx, s, `select to_jsonb(r) from rouse.entity_policy_list($1, $2::text) r order by r.revision desc`, service, url)
+// EntityPolicies lists the policies that an entity had before, newest first: at
+// most limit below the revision before, 0 for all.
+func (s *Store) EntityPolicies(ctx context.Context, service int32, url string, before int64, limit int) ([]OldPolicy, error) {
+	return documents[OldPolicy](ctx, s, `select to_jsonb(r) from rouse.entity_policy_page($1, $2::text, nullif($3::bigint, 0), $4) r order by r.revision desc`,
+		service, url, before, int32(limit))
 }
 
 // Parked is an entity whose work its policy has given up.

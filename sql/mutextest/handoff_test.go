@@ -43,7 +43,7 @@ func TestMove(t *testing.T) {
 		equal(t, "next", r.target(e), "waking worker-pool 0 1")
 		out, _ = r.move(e, kyle, toRunner("desktop"), nil)
 		equal(t, "back", out, "moved")
-		equal(t, "history", one[string](r, `select string_agg(revision || ' ' || (dispatch_policy #>> '{targets,0,type}') || ' ' || moved_by || ' ' || reason, ', ') from rouse.entity_policy_list(1, $1)`, e.url),
+		equal(t, "history", one[string](r, `select string_agg(revision || ' ' || (dispatch_policy #>> '{targets,0,type}') || ' ' || moved_by || ' ' || reason, ', ') from rouse.entity_policy_page(1, $1, null, 10)`, e.url),
 			"2 worker-pool "+kyle+" to the office, 1 runner "+kyle+" to the office")
 		equal(t, "noted", one[int](r, `select count(*)::int from rouse.audit_log where action = 'entity.move' and resource = $1`, e.url), 2)
 	})
@@ -143,9 +143,10 @@ func TestMove(t *testing.T) {
 		equal(t, "now", out, "moved")
 		equal(t, "nobody has it", at == nil, true)
 		equal(t, "next", r.target(e)+" "+r.state(e).Runner, "waking runner 0 1 desktop")
-		equal(t, "a policy is kept when it is replaced", one[int](r, `select count(*)::int from rouse.entity_policy_list(1, $1)`, e.url), 3)
+		equal(t, "a policy is kept when it is replaced", one[int](r, `select count(*)::int from rouse.entity_policy_page(1, $1, null, 10)`, e.url), 3)
 		out, _ = r.move(e, kyle, toRunner("desktop"), 0)
 		equal(t, "nobody to fence", out, "unchanged")
+		equal(t, "a page of them", one[string](r, `select string_agg(revision::text, ' ') from rouse.entity_policy_page(1, $1, 3, 1)`, e.url), "2")
 	})
 	t.Run("parked", func(t *testing.T) {
 		t.Parallel()

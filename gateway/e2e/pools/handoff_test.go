@@ -72,6 +72,10 @@ func TestAMovedEntityIsHandedOver(t *testing.T) {
 	if len(history) != 1 || history[0].Reason != "the laptop goes home" || !strings.Contains(history[0].MovedBy, "kyle") || history[0].Policy["targets"].([]any)[0].(object)["runnerId"] != "laptop" {
 		t.Errorf("%+v", history)
 	}
+	if older := into[[]object](t, r.do(200, "GET", "/_electric/entities/task/1/policies?before=1", nil)); len(older) != 0 {
+		t.Errorf("%+v", older)
+	}
+	r.refused(400, "INVALID_REQUEST", "GET", "/_electric/entities/task/1/policies?limit=101", nil)
 	if n := one[int](r, `select count(*) from rouse.audit_log where action = 'entity.move'`); n != 1 {
 		t.Errorf("%d lines of it", n)
 	}
