@@ -2,6 +2,9 @@ package dashboard
 
 import (
 	"context"
+	"io"
+	"net"
+	"sync"
 	"testing"
 
 	"github.com/rouse-run/rouse/gateway/config"
@@ -28,4 +31,108 @@ func TestAGatewayThatComesBackIsFollowedAgain(t *testing.T) {
 	w.send("/task/1", "are you back?")
 	d.sees("are you back?", "Live", "Runner syncing pending work...")
 	d.picture("back")
+}
+
+// wire carries connections to a gateway until it is cut.
+type wire struct {
+	net.Listener
+	to string
+
+	mu    sync.Mutex
+	cut   bool
+	conns map[net.Conn]bool
+}
+
+func newWire(t *testing.T, to string) *wire {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{Listener: l, to: to, conns: map[net.Conn]bool{}}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { w.carry(in) })
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); w.set(true); all.Wait() })
+	return w
+}
+
+func (w *wire) carry(in net.Conn) {
+	defer in.Close()
+	out, err := net.Dial("tcp", w.to)
+	if err != nil {
+		return
+	}
+	defer out.Close()
+	w.mu.Lock()
+	if w.cut {
+		w.mu.Unlock()
+		return
+	}
+	w.conns[in], w.conns[out] = true, true
+	w.mu.Unlock()
+	var both sync.WaitGroup
+	for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
+		both.Go(func() {
+			_, _ = io.Copy(way[0], way[1])
+			_, _ = in.Close(), out.Close()
+		})
+	}
+	both.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.conns, in)
+	delete(w.conns, out)
+}
+
+// set cuts what runs and refuses what comes, or no longer does.
+func (w *wire) set(cut bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cut = cut
+	if cut {
+		for c := range w.conns {
+			_ = c.Close()
+		}
+	}
+}
+
+// The network goes without a goodbye, as when a gateway is killed or a laptop leaves the room: everything is followed again, and
+// what had been read before is there once.
+func TestAConnectionThatIsCutIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.entityType("task")
+	w.runner("mac", "Kyle's MacBook", true)
+	w.spawn("/task/1", object{"dispatch_policy": toRunner("mac")})
+	w.send("/task/1", "begin")
+	h := w.claim("mac")
+	delta := func(n, text string) object {
+		return object{"type": "text_delta", "key": "t:" + n, "value": object{"text_id": "t", "delta": text}, "headers": object{"operation": "insert"}}
+	}
+	h.append(delta("0", "Beans "), delta("1", "and "))
+	wire := newWire(t, w.gw.Addr().String())
+	d := open(t, "http://"+wire.Addr().String(), "#/entity/task/1", desk, kyle)
+	d.expect(`Failed to load resource`)
+	d.sees("Beans and", "Live", "Running on Kyle's MacBook")
+	for _, more := range []string{"peas", "leeks"} {
+		wire.set(true)
+		d.sees("Not up to date", "The stream was cut off. It is tried again.")
+		h.append(delta(more, more+" "))
+		d.picture("cut")
+		wire.set(false)
+		d.sees(more, "Live")
+		d.seesNot("The stream was cut off.")
+	}
+	h.append(delta("end", "in May."))
+	d.sees("Beans and peas leeks in May.")
+	h.done()
+	d.sees("Waiting for input")
 }
