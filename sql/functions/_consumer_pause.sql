@@ -25,6 +25,9 @@ begin
     end if;
     update consumers c set paused = p_paused where c.id = p_consumer_id returning * into v_c;
     if not p_paused and v_c.state = 'idle' and _consumer_pending(v_c.id) then
+        -- While it was paused nobody could take it: that is no time to be given up for.
+        update entity_dispatch_state d set pending_since = p_now
+         where d.entity_url = v_c.entity_url and d.service_id = v_c.service_id and d.pending_since is not null;
         select array_agg(w.wake_id) into v_wakes from _wake_mint(array[v_c.id], array['resumed'], p_now) w;
         if v_wakes is not null then
             perform _wake_publish(v_wakes, p_now);

@@ -105,6 +105,9 @@ begin
     elsif v_c.parked_at is not null then
         v_wake := _consumer_unpark(v_c, 'moved', v_now);
     else
+        -- The new policy's patience begins now.
+        update entity_dispatch_state d set pending_since = v_now
+         where d.entity_url = p_url and d.service_id = p_service_id and d.pending_since is not null;
         v_wake := _wake_move(v_c, 0, 'moved', v_now);
     end if;
     if v_wake is not null then

@@ -70,6 +70,38 @@ func TestGivenUp(t *testing.T) {
 		r.reap()
 		equal(t, "then", r.parked(e), "idle t unclaimed")
 	})
+	t.Run("a pause in between", func(t *testing.T) {
+		t.Parallel()
+		r := fallback(t)
+		e := r.woken("/chat/1", laptopOnly(`{"afterMs":60000}`))
+		signal := func(s string) {
+			r.exec(`select * from rouse._entity_signal((select e from rouse.entities e where e.url = $1), (select c from rouse.consumers c where c.id = $2), $3, $4, $5, gen_random_uuid()::text, null, null, $6)`,
+				e.url, e.consumer, e.stream, kyle, s, r.now)
+		}
+		signal("SIGSTOP")
+		r.after(time.Hour)
+		r.reap()
+		signal("SIGCONT")
+		r.after(time.Minute - time.Millisecond)
+		r.reap()
+		equal(t, "from when it went on", r.parked(e), "waking f")
+		r.after(time.Millisecond)
+		r.reap()
+		equal(t, "then", r.parked(e), "idle t unclaimed")
+	})
+	t.Run("a move in between", func(t *testing.T) {
+		t.Parallel()
+		r := fallback(t)
+		e := r.woken("/chat/1", toRunner("laptop"))
+		r.after(time.Hour)
+		r.move(e, kyle, laptopOnly(`{"afterMs":60000}`), nil)
+		r.after(time.Minute - time.Millisecond)
+		r.reap()
+		equal(t, "by the new policy", r.parked(e), "waking f")
+		r.after(time.Millisecond)
+		r.reap()
+		equal(t, "then", r.parked(e), "idle t unclaimed")
+	})
 	t.Run("too many attempts", func(t *testing.T) {
 		t.Parallel()
 		r := fallback(t)
