@@ -136,3 +136,36 @@ func TestAConnectionThatIsCutIsMadeAgain(t *testing.T) {
 	h.done()
 	d.sees("Waiting for input")
 }
+
+// A gateway may say that rows must be fetched anew. What is on the page stays until they are there, and what was typed stays.
+func TestRowsThatAreFetchedAnewLeaveThePageStanding(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.entityType("task")
+	w.spawn("/task/1", object{})
+	w.spawn("/task/2", object{})
+	d := open(t, w.gw.URL, "#/entity/task/1", desk, kyle)
+	d.sees("Created", "Live")
+	d.fill("Message", "half a sen")
+	eval[string](d, `(() => {
+		window.field = document.querySelector(".composer textarea")
+		const ask = fetch
+		window.anew = 0
+		window.fetch = (url, init) => {
+			const to = new URL(url)
+			if (anew || to.searchParams.get("table") !== "entities" || !to.searchParams.get("handle")) return ask(url, init)
+			anew++
+			return Promise.resolve(new Response('[{"headers":{"control":"must-refetch"}}]', { status: 409, headers: { "electric-handle": "another" } }))
+		}
+		return ""
+	})()`)
+	w.call("POST", "/_electric/entities/task/2/signal", object{"signal": "SIGSTOP"})
+	d.until("it was told to fetch anew", `anew === 1`)
+	w.call("POST", "/_electric/entities/task/1/signal", object{"signal": "SIGSTOP"})
+	d.sees("Paused", "Live")
+	if got := eval[string](d, `field.isConnected ? field.value : "the field is gone"`); got != "half a sen" {
+		t.Error(got)
+	}
+	d.visit("#/entities")
+	d.until("each row is there once", `document.querySelectorAll("a.entity").length === 2`)
+}

@@ -35,12 +35,15 @@ export class Table<R> {
   /** key names the columns that say which row it is. */
   constructor(private table: string, private columns: string[], private key: (row: R) => string, private options: { live: boolean; where?: string }) {}
 
-  /** Starts anew: as somebody else, or after a failure. */
-  start() {
+  /** Starts anew: as somebody else, with nothing of what was there, or after a failure, with what was there until it is known again. */
+  start(keep = false) {
     this.end()
     this.stop = new AbortController()
-    this.rows.clear()
-    this.keys.clear()
+    if (!keep) {
+      this.rows.clear()
+      this.keys.clear()
+    }
+    this.stale = new Set(this.keys.keys())
     this.complete = false
     this.state.value = "loading"
     void (this.options.live ? this.follow() : this.poll())
@@ -135,17 +138,20 @@ export class Table<R> {
     const status = (e as { status?: number }).status ?? (e instanceof Problem ? e.status : 0)
     // Without credentials there is nothing to try again until somebody signs in.
     if (status === 401 && !refused.value) refused.value = "Sign in to see this gateway."
-    if (status !== 401 && this.options.live) setTimeout(() => !signal.aborted && this.start(), 3000)
+    if (status !== 401 && this.options.live) setTimeout(() => !signal.aborted && this.start(status !== 403), 3000)
   }
 
   /** Where the shape's keys lead: an update carries only what changed. */
   private keys = new Map<string, string>()
+  /** Rows from before the last beginning that have not come again; gone once all have. What a person types next to them is not. */
+  private stale = new Set<string>()
 
   private apply(messages: Message<Row>[]) {
     let changed = false
     for (const m of messages) {
       if (isChangeMessage(m)) {
         changed = true
+        this.stale.delete(m.key)
         if (m.headers.operation === "delete") {
           this.rows.delete(this.keys.get(m.key) ?? "")
           this.keys.delete(m.key)
@@ -159,12 +165,16 @@ export class Table<R> {
         for (const t of (m.headers.txids as number[] | undefined) ?? []) this.saw(t)
       } else if (m.headers.control === "must-refetch") {
         changed = true
-        this.rows.clear()
-        this.keys.clear()
+        this.stale = new Set(this.keys.keys())
         this.complete = false
         this.state.value = "loading"
       } else if (m.headers.control === "up-to-date" && this.state.value !== "live") {
         changed = this.complete = true
+        for (const key of this.stale) {
+          this.rows.delete(this.keys.get(key)!)
+          this.keys.delete(key)
+        }
+        this.stale.clear()
       }
     }
     if (changed && !this.drawing) this.drawing = window.setTimeout(() => this.draw(), drawEvery)
