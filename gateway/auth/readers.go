@@ -10,11 +10,13 @@ import (
 // Permissions knows what principals may do to entities; *store.Store does.
 type Permissions interface {
 	EntityAllowed(ctx context.Context, service int32, principal, permission string, urls []string) ([]string, error)
+	// EntityHeld says whether a principal's runner holds the live claim of an entity.
+	EntityHeld(ctx context.Context, service int32, principal, url string) (bool, error)
 }
 
 const (
 	// readerFresh is how long a granted read is taken from memory: so long a grant
-	// that was taken back still counts for new reads. A refusal is never remembered,
+	// that was taken back, or a claim that has ended, still counts for new reads. A refusal is never remembered,
 	// so a new grant counts at once.
 	readerFresh = 2 * time.Second
 	// maxReaders bounds the memory; beyond it the memory starts anew.
@@ -55,7 +57,7 @@ func (r *Readers) MayRead(ctx context.Context, service int32, principal, path st
 	return r.policy.mayReadAs(ctx, url, ok)
 }
 
-// granted is what ownership and grants say.
+// granted is what ownership, grants and claims say.
 func (r *Readers) granted(ctx context.Context, service int32, principal, url string) (bool, error) {
 	key, now := readerKey{service, principal, url}, time.Now()
 	r.mu.Lock()
@@ -65,8 +67,14 @@ func (r *Readers) granted(ctx context.Context, service int32, principal, url str
 		return true, nil
 	}
 	got, err := r.db.EntityAllowed(ctx, service, principal, "read", []string{url})
-	if err != nil || len(got) == 0 {
+	if err != nil {
 		return false, err
+	}
+	if len(got) == 0 {
+		// Whoever works an entity for others, as a member of their pool, reads what there is to do.
+		if held, err := r.db.EntityHeld(ctx, service, principal, url); err != nil || !held {
+			return false, err
+		}
 	}
 	r.mu.Lock()
 	if len(r.seen) >= maxReaders {

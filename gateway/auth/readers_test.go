@@ -23,6 +23,7 @@ func TestEntityOf(t *testing.T) {
 // rights answers what it is told to, and counts.
 type rights struct {
 	allow bool
+	held  string // by whose runner it is
 	err   error
 	asked []string
 }
@@ -33,6 +34,21 @@ func (r *rights) EntityAllowed(_ context.Context, _ int32, principal, permission
 		return nil, r.err
 	}
 	return urls, r.err
+}
+
+func (r *rights) EntityHeld(_ context.Context, _ int32, principal, _ string) (bool, error) {
+	return principal == r.held, r.err
+}
+
+// Whose runner works an entity reads it, and nobody else by that.
+func TestReadersWhoseRunnerWorks(t *testing.T) {
+	t.Parallel()
+	r := NewReaders(&rights{held: "/principal/user%3Aada"})
+	for principal, want := range map[string]bool{"/principal/user%3Aada": true, "/principal/user%3Abob": false, "": false} {
+		if got, err := r.MayRead(t.Context(), 1, principal, "chat/1/main"); err != nil || got != want {
+			t.Errorf("%q: %v, %v", principal, got, err)
+		}
+	}
 }
 
 // A yes is taken from memory for a moment, by service, principal and entity; a no

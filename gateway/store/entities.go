@@ -177,6 +177,12 @@ func (s *Store) EntityAccess(ctx context.Context, service int32, url, principal,
 	return es.entity(), allowed, err
 }
 
+// EntityHeld says whether a principal's runner holds the live claim of an entity.
+func (s *Store) EntityHeld(ctx context.Context, service int32, principal, url string) (held bool, err error) {
+	err = s.row(ctx, func(row pgx.Row) error { return row.Scan(&held) }, `select rouse.entity_held($1, $2::text, $3::text)`, service, url, principal)
+	return held, err
+}
+
 // EntityAllowed returns the urls to which the principal may do permission: it
 // created the entity, or a grant says so that has not expired.
 func (s *Store) EntityAllowed(ctx context.Context, service int32, principal, permission string, urls []string) ([]string, error) {
