@@ -90,7 +90,9 @@ func (s *Service) VerifyWrite(token string) (consumerID, epoch int64, wakeID str
 	return s.tokens.VerifyWrite(token)
 }
 
-// laneKey orders contended calls of one consumer among themselves.
+// laneKey orders contended calls of one consumer among themselves. A call that
+// names none is alone with repeats of itself: several together would each wait
+// for a mutex while they hold another one, and the row of the pool that counts.
 func laneKey(op store.ClaimOp) string {
 	switch {
 	case op.ID != 0:
@@ -102,7 +104,7 @@ func laneKey(op store.ClaimOp) string {
 	case op.Wake != "":
 		return "w" + op.Wake
 	}
-	return "r" + op.Runner
+	return "r" + op.Runner + " " + op.ClaimID
 }
 
 // AcquireRequest asks for a mutex. Consumer, Wake or Path finds it; with none
