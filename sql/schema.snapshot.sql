@@ -1025,6 +1025,13 @@ CREATE FUNCTION rouse._target_when(p_policy jsonb, p_index integer) RETURNS json
 
 COMMENT ON FUNCTION rouse._target_when(p_policy jsonb, p_index integer) IS 'What moves a wake on from one target of a policy.';
 
+CREATE FUNCTION rouse._targets_gone(p_service_id integer, p_policy jsonb) RETURNS boolean
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._targets_gone(p_service_id integer, p_policy jsonb) IS 'Whether no target of a policy is there.';
+
 CREATE FUNCTION rouse._targets_refusal(p_service_id integer, p_policy jsonb, p_principal text, p_system boolean) RETURNS text
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -1097,6 +1104,13 @@ CREATE FUNCTION rouse._wake_unminted(p_consumers bigint[], p_now timestamp with 
     AS …;
 
 COMMENT ON FUNCTION rouse._wake_unminted(p_consumers bigint[], p_now timestamp with time zone) IS 'Parks entities whose attempts are used up or whose pools are gone.';
+
+CREATE FUNCTION rouse._wakes_refused(p_service_id integer, p_runner_id text, p_pools text[], p_limit integer) RETURNS uuid[]
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._wakes_refused(p_service_id integer, p_runner_id text, p_pools text[], p_limit integer) IS 'Unclaimed wakes that were refused for want of room, their consumers locked.';
 
 CREATE FUNCTION rouse._wakes_waiting(p_service_id integer, p_runner_id text, p_pools text[], p_limit integer) RETURNS uuid[]
     LANGUAGE …
@@ -1609,7 +1623,7 @@ CREATE VIEW rouse.entity_display AS
             WHEN (c.release_by IS NOT NULL) THEN 'moving'::text
             WHEN ((e.status)::text = 'running'::text) THEN 'running'::text
             WHEN (p.pending AND (w.id IS NOT NULL) AND (NOT m.online)) THEN 'waiting_for_pool'::text
-            WHEN (p.pending AND (w.id IS NOT NULL) AND (c.look_at IS NOT NULL)) THEN 'waiting_for_capacity'::text
+            WHEN (p.pending AND (w.id IS NOT NULL) AND ((c.look_at IS NOT NULL) OR u.used)) THEN 'waiting_for_capacity'::text
             WHEN (p.pending AND (w.id IS NOT NULL)) THEN 'runner_syncing'::text
             WHEN (p.pending AND (r.id IS NOT NULL) AND (NOT l.online)) THEN 'waiting_for_runner'::text
             WHEN (p.pending AND (r.id IS NOT NULL)) THEN 'runner_syncing'::text
@@ -1645,7 +1659,7 @@ CREATE VIEW rouse.entity_display AS
             WHEN (((e.status)::text = 'running'::text) AND (r.label IS NOT NULL)) THEN ('Running on '::text || r.label)
             WHEN ((e.status)::text = 'running'::text) THEN 'Running'::text
             WHEN (p.pending AND (w.id IS NOT NULL) AND (NOT m.online)) THEN (('Waiting for a runner of '::text || w.name) || '...'::text)
-            WHEN (p.pending AND (w.id IS NOT NULL) AND (c.look_at IS NOT NULL)) THEN (('Waiting for capacity of '::text || w.name) || '...'::text)
+            WHEN (p.pending AND (w.id IS NOT NULL) AND ((c.look_at IS NOT NULL) OR u.used)) THEN (('Waiting for capacity of '::text || w.name) || '...'::text)
             WHEN (p.pending AND (w.id IS NOT NULL)) THEN 'Runner syncing pending work...'::text
             WHEN (p.pending AND (r.id IS NOT NULL) AND (NOT l.online)) THEN 'Waiting for runner...'::text
             WHEN (p.pending AND (r.id IS NOT NULL)) THEN 'Runner syncing pending work...'::text
@@ -1665,7 +1679,7 @@ CREATE VIEW rouse.entity_display AS
     c.parked_at,
     c.parked_reason,
     c.release_by
-   FROM ((((((((((rouse.entities e
+   FROM (((((((((((rouse.entities e
      LEFT JOIN rouse.consumers c ON ((c.id = e.consumer_id)))
      LEFT JOIN rouse.entity_dispatch_state d ON (((d.service_id = e.service_id) AND (d.entity_url = e.url))))
      CROSS JOIN LATERAL ( SELECT COALESCE(d.outstanding_wake_target, ((e.dispatch_policy -> 'targets'::text) -> 0)) AS target) t)
@@ -1684,7 +1698,16 @@ CREATE VIEW rouse.entity_display AS
                    FROM ((rouse.worker_pool_members b
                      JOIN rouse.runners q ON (((q.id = b.runner_id) AND (q.service_id = b.service_id) AND (q.admin_status = 'enabled'::text))))
                      JOIN rouse.runner_runtime_diagnostics h ON (((h.runner_id = b.runner_id) AND (h.service_id = b.service_id))))
-                  WHERE ((b.pool_id = w.id) AND (b.service_id = w.service_id) AND (b.status = 'active'::text) AND (h.liveness_lease_expires_at > clock_timestamp()))))) AS online) m);
+                  WHERE ((b.pool_id = w.id) AND (b.service_id = w.service_id) AND (b.status = 'active'::text) AND (h.liveness_lease_expires_at > clock_timestamp()))))) AS online) m)
+     LEFT JOIN LATERAL ( SELECT (count(*) >= LEAST((w.max_total_claims)::bigint,
+                CASE
+                    WHEN (w.max_concurrent_claims_per_runner IS NOT NULL) THEN (w.max_concurrent_claims_per_runner * ( SELECT count(*) AS count
+                       FROM rouse.worker_pool_members b
+                      WHERE ((b.pool_id = w.id) AND (b.service_id = w.service_id) AND (b.status = 'active'::text))))
+                    ELSE NULL::bigint
+                END)) AS used
+           FROM rouse.consumer_claims k
+          WHERE ((k.pool_id = w.id) AND (k.service_id = w.service_id) AND ((k.status)::text = 'active'::text) AND (k.lease_expires_at > clock_timestamp()) AND ((w.max_total_claims IS NOT NULL) OR (w.max_concurrent_claims_per_runner IS NOT NULL)))) u ON ((p.pending AND ((e.status)::text <> 'running'::text) AND (w.id IS NOT NULL))));
 
 COMMENT ON VIEW rouse.entity_display IS 'The one line a UI shows for an entity, with the facts it is made of.';
 
@@ -1745,6 +1768,16 @@ CREATE FUNCTION rouse.entity_get(p_service_id integer, p_url text) RETURNS SETOF
 
 COMMENT ON FUNCTION rouse.entity_get(p_service_id integer, p_url text) IS 'Looks an entity up by url.';
 
+CREATE FUNCTION rouse.entity_held(p_service_id integer, p_url text, p_principal text) RETURNS boolean
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.entity_held(p_service_id integer, p_url text, p_principal text) IS 'Whether a principal holds the live claim of an entity.';
+
 CREATE FUNCTION rouse.entity_list(p_service_id integer, p_principal text, p_type text, p_status text, p_parent text, p_created_by text, p_before_at timestamp with time zone, p_before_url text, p_limit integer) RETURNS SETOF rouse.entities
     LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
@@ -1778,12 +1811,12 @@ CREATE TABLE rouse.entity_policy_history (
 
 COMMENT ON TABLE rouse.entity_policy_history IS 'The dispatch policies that an entity had before, oldest revision first.';
 
-CREATE FUNCTION rouse.entity_policy_list(p_service_id integer, p_url text) RETURNS SETOF rouse.entity_policy_history
+CREATE FUNCTION rouse.entity_policy_page(p_service_id integer, p_url text, p_before bigint, p_limit integer) RETURNS SETOF rouse.entity_policy_history
     LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
     AS …;
 
-COMMENT ON FUNCTION rouse.entity_policy_list(p_service_id integer, p_url text) IS 'The dispatch policies an entity had before.';
+COMMENT ON FUNCTION rouse.entity_policy_page(p_service_id integer, p_url text, p_before bigint, p_limit integer) IS 'The dispatch policies an entity had before, newest first.';
 
 CREATE FUNCTION rouse.entity_principal(p_service_id integer, p_url text, p_path text, p_kind text, p_id text) RETURNS boolean
     LANGUAGE …
@@ -3140,6 +3173,18 @@ CREATE TABLE rouse.retention_walks (
 
 COMMENT ON TABLE rouse.retention_walks IS 'How far each walk over a table has come. Whoever has locked the row goes on with it; all gateways share them.';
 
+CREATE TABLE rouse.retired_pools (
+    service_id integer NOT NULL,
+    id text NOT NULL COLLATE pg_catalog."C",
+    owner_principal text NOT NULL COLLATE pg_catalog."C",
+    join_generation integer NOT NULL,
+    retired_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE rouse.retired_pools IS 'Ids of worker pools that were removed. Only whoever owned one, and the system, makes it again.';
+
+COMMENT ON COLUMN rouse.retired_pools.join_generation IS 'The pool''s last one: no join token of the old pool is good for a new one.';
+
 CREATE TABLE rouse.scheduled_tasks (
     id bigint NOT NULL,
     service_id integer NOT NULL,
@@ -3413,6 +3458,9 @@ ALTER TABLE ONLY rouse.producers
 ALTER TABLE ONLY rouse.retention_walks
     ADD CONSTRAINT retention_walks_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY rouse.retired_pools
+    ADD CONSTRAINT retired_pools_pkey PRIMARY KEY (id, service_id);
+
 ALTER TABLE ONLY rouse.runner_runtime_diagnostics
     ADD CONSTRAINT runner_runtime_diagnostics_pkey PRIMARY KEY (runner_id, service_id);
 
@@ -3621,6 +3669,9 @@ ALTER TABLE ONLY rouse.producer_marks
 
 ALTER TABLE ONLY rouse.producers
     ADD CONSTRAINT producers_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id) ON DELETE CASCADE;
+
+ALTER TABLE ONLY rouse.retired_pools
+    ADD CONSTRAINT retired_pools_service_id_fkey FOREIGN KEY (service_id) REFERENCES rouse.services(id);
 
 ALTER TABLE ONLY rouse.runners
     ADD CONSTRAINT runners_service_id_fkey FOREIGN KEY (service_id) REFERENCES rouse.services(id);

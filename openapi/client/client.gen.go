@@ -1750,8 +1750,10 @@ type PoolMember struct {
 	ActiveClaims int64 `json:"active_claims"`
 
 	// Capacity How many claims the runner holds at once, of this pool's and other wakes; absent: any number.
-	Capacity       *int32              `json:"capacity,omitempty"`
-	Label          *string             `json:"label,omitempty"`
+	Capacity *int32  `json:"capacity,omitempty"`
+	Label    *string `json:"label,omitempty"`
+
+	// Liveness Absent, as label and capacity are, until the runner's owner has agreed to be in the pool.
 	Liveness       *PoolMemberLiveness `json:"liveness,omitempty"`
 	OwnerPrincipal *string             `json:"owner_principal,omitempty"`
 	RunnerID       string              `json:"runner_id"`
@@ -1760,7 +1762,7 @@ type PoolMember struct {
 	Status PoolMemberStatus `json:"status"`
 }
 
-// PoolMemberLiveness defines model for PoolMember.Liveness.
+// PoolMemberLiveness Absent, as label and capacity are, until the runner's owner has agreed to be in the pool.
 type PoolMemberLiveness string
 
 // PoolMemberStatus invited: its owner has not accepted yet; disabled: it finishes what it holds and is granted nothing more.
@@ -2978,6 +2980,10 @@ type DeletePgSyncObservationParams struct {
 // ListEntityPoliciesParams defines parameters for ListEntityPolicies.
 type ListEntityPoliciesParams struct {
 	Service *string `form:"service,omitempty" json:"service,omitempty"`
+
+	// Before Only revisions below this one.
+	Before *int64 `form:"before,omitempty" json:"before,omitempty"`
+	Limit  *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // RedriveEntityParams defines parameters for RedriveEntity.
@@ -5464,7 +5470,7 @@ type ClientInterface interface {
 
 	// RedriveParkedWithBody Wake parked work again
 	//
-	// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken.
+	// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken. What has no target that is there stays parked.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -5473,7 +5479,7 @@ type ClientInterface interface {
 
 	// RedriveParked Wake parked work again
 	//
-	// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken.
+	// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken. What has no target that is there stays parked.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -7396,7 +7402,7 @@ func (c *Client) ListParked(ctx context.Context, params *ListParkedParams, reqEd
 
 // RedriveParkedWithBody Wake parked work again
 //
-// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken.
+// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken. What has no target that is there stays parked.
 //
 // Takes any type of body and a specified content type.
 //
@@ -7415,7 +7421,7 @@ func (c *Client) RedriveParkedWithBody(ctx context.Context, params *RedriveParke
 
 // RedriveParked Wake parked work again
 //
-// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken.
+// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken. What has no target that is there stays parked.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -11782,6 +11788,30 @@ func NewListEntityPoliciesRequest(server string, pType string, id string, params
 		if params.Service != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "service", *params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Before != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "before", *params.Before, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", false, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -17065,7 +17095,7 @@ type ClientWithResponsesInterface interface {
 
 	// RedriveParkedWithBodyWithResponse Wake parked work again
 	//
-	// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken.
+	// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken. What has no target that is there stays parked.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17074,7 +17104,7 @@ type ClientWithResponsesInterface interface {
 
 	// RedriveParkedWithResponse Wake parked work again
 	//
-	// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken.
+	// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken. What has no target that is there stays parked.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -23904,7 +23934,7 @@ func (c *ClientWithResponses) ListParkedWithResponse(ctx context.Context, params
 
 // RedriveParkedWithBodyWithResponse Wake parked work again
 //
-// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken.
+// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken. What has no target that is there stays parked.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -23919,7 +23949,7 @@ func (c *ClientWithResponses) RedriveParkedWithBodyWithResponse(ctx context.Cont
 
 // RedriveParkedWithResponse Wake parked work again
 //
-// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken.
+// From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken. What has no target that is there stays parked.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -873,7 +873,7 @@ export interface paths {
         put?: never;
         /**
          * Wake parked work again
-         * @description From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken.
+         * @description From the first target, with no attempt counted. The oldest first; ask again while as many as the limit were woken. What has no target that is there stays parked.
          */
         post: operations["redriveParked"];
         delete?: never;
@@ -2092,7 +2092,10 @@ export interface components {
              */
             capacity?: number;
             label?: string;
-            /** @enum {string} */
+            /**
+             * @description Absent, as label and capacity are, until the runner's owner has agreed to be in the pool.
+             * @enum {string}
+             */
             liveness?: "online" | "offline";
             owner_principal?: string;
             runner_id: string;
@@ -4542,6 +4545,9 @@ export interface operations {
         parameters: {
             query?: {
                 service?: string;
+                /** @description Only revisions below this one. */
+                before?: number;
+                limit?: number;
             };
             header?: never;
             path: {
