@@ -37,8 +37,10 @@ func TestHintsOfAPool(t *testing.T) {
 		t.Error("of an entity's wakes the newest stays")
 	}
 	// As many requests as hints, not more.
-	if !q.draw() || !q.draw() || q.draw() {
-		t.Error("two hints are good for two requests")
+	for i, want := range []bool{true, true, false} {
+		if q.draw() != want {
+			t.Errorf("two hints are good for two requests: request %d", i+1)
+		}
 	}
 	q.drawn()
 	q.drawn()

@@ -23,10 +23,6 @@ type walker struct {
 	prefix   string
 }
 
-func (x *walker) held(where string) int {
-	return one[int](x.r, `select count(*)::int from rouse.consumer_claims where status = 'active' and lease_expires_at > $1 and `+where, x.r.now)
-}
-
 func (x *walker) acquire(t *rapid.T, o op, runner string) {
 	got := x.r.apply(o)
 	x.done["acquire "+got.Outcome]++
