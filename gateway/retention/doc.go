@@ -3,7 +3,7 @@
 // of claims, wakes, deliveries, administration and producers long over.
 //
 // It promises that no step holds a lock for longer than one small batch, that
-// between two steps the database has rest for twice as long as the step took,
+// between two steps the database has rest for five times as long as the step took,
 // that several gateways share the work instead of doubling it, and that a fault
 // costs nothing but a later clean-up. What may go is decided in the database,
 // under the locks of those it concerns; this package only says how old is old.

@@ -46,7 +46,7 @@ type Config struct {
 	// RowPeriod is the time between two walks over the rows of a table; zero means
 	// 1 h.
 	RowPeriod time.Duration
-	// Batch is how many rows one step deletes at most; zero means 2000.
+	// Batch is how many rows one step deletes at most; zero means 500.
 	Batch    int
 	Log      *slog.Logger
 	Registry prometheus.Registerer
@@ -60,8 +60,8 @@ const (
 	// turn is how many steps a job takes before the others have theirs.
 	turn = 100
 	// restFactor is how much longer than a step the rest behind it is.
-	restFactor = 2
-	restLeast  = 5 * time.Millisecond
+	restFactor = 5
+	restLeast  = 40 * time.Millisecond
 	restMost   = 5 * time.Second
 )
 
@@ -92,7 +92,7 @@ func New(cfg Config) (*Retention, error) {
 		cfg.RowPeriod = time.Hour
 	}
 	if cfg.Batch <= 0 {
-		cfg.Batch = 2000
+		cfg.Batch = 500
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
