@@ -1,6 +1,7 @@
 package access
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -153,6 +154,7 @@ func TestAHookThatIsAway(t *testing.T) {
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
+		until(t, name+" stands still", func() bool { return stopped(t, pid) })
 		a := do(t, c, "GET", list, "", stranger...)
 		if a.status != 503 || a.code() != "AUTH_UNAVAILABLE" || a.header.Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s away: %d %s", name, a.status, a.body)
@@ -163,6 +165,23 @@ func TestAHookThatIsAway(t *testing.T) {
 		}
 		until(t, name+" is back", func() bool { return do(t, c, "GET", list, "", stranger...).status == 200 })
 	}
+}
+
+// stopped says whether every thread of a process stands still, where /proc tells:
+// each goes on until the signal has reached it.
+func stopped(t *testing.T, pid int) bool {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, thread := range threads {
+		// The name before the state may hold anything; a thread that is gone stands still.
+		if b, err := os.ReadFile(thread); err == nil && !strings.HasPrefix(string(b[bytes.LastIndexByte(b, ')')+1:]), " T") {
+			return false
+		}
+	}
+	return true
 }
 
 // What is wrong with a hook in a process of its own is said under the same code as
