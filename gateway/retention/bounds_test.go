@@ -49,7 +49,7 @@ func TestTheClockIsSetBack(t *testing.T) {
 	forget := func(d time.Duration) int32 {
 		t.Helper()
 		r.now = r.now.Add(d)
-		return one[int32](r, `select deleted from rouse._retention_producers(10, 3600000, 0, $1)`, r.now)
+		return one[int32](r, `select deleted from rouse._retention_rows('producers', 10, 3600000, 0, $1)`, r.now)
 	}
 	forget(0)
 	r.exec(`update rouse.producer_marks set at = at + $1`, ahead)

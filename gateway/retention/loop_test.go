@@ -54,17 +54,11 @@ func (f *fake) RetentionAdopt(context.Context, int) (store.Progress, error) { re
 func (f *fake) RetentionSweep(context.Context, int) (store.Progress, error) {
 	return f.step("messages")
 }
-func (f *fake) RetentionClaims(context.Context, int, time.Duration, time.Duration) (store.Progress, error) {
-	return f.step("claims")
-}
-func (f *fake) RetentionWakes(context.Context, int, time.Duration, time.Duration) (store.Progress, error) {
-	return f.step("wakes")
+func (f *fake) RetentionRows(_ context.Context, walk store.Walk, _ int, _, _ time.Duration) (store.Progress, error) {
+	return f.step(string(walk))
 }
 func (f *fake) RetentionAudit(context.Context, int, time.Duration) (store.Progress, error) {
 	return f.step("audit")
-}
-func (f *fake) RetentionProducers(context.Context, int, time.Duration, time.Duration) (store.Progress, error) {
-	return f.step("producers")
 }
 
 func TestARoundTakesEveryJobToItsEnd(t *testing.T) {

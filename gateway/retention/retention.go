@@ -18,10 +18,8 @@ type Database interface {
 	RetentionStreams(ctx context.Context, limit int, period time.Duration) (store.Progress, error)
 	RetentionAdopt(ctx context.Context, limit int) (store.Progress, error)
 	RetentionSweep(ctx context.Context, limit int) (store.Progress, error)
-	RetentionClaims(ctx context.Context, limit int, age, period time.Duration) (store.Progress, error)
-	RetentionWakes(ctx context.Context, limit int, age, period time.Duration) (store.Progress, error)
+	RetentionRows(ctx context.Context, walk store.Walk, limit int, age, period time.Duration) (store.Progress, error)
 	RetentionAudit(ctx context.Context, limit int, age time.Duration) (store.Progress, error)
-	RetentionProducers(ctx context.Context, limit int, age, period time.Duration) (store.Progress, error)
 }
 
 // Ages say how long things are kept; zero keeps them for ever.
@@ -119,24 +117,19 @@ func jobs(cfg Config) []job {
 	}
 	// Behind those that move heads: what they free goes in the same round.
 	list = append(list, job{"messages", func(ctx context.Context) (store.Progress, error) { return db.RetentionSweep(ctx, batch) }})
-	if ages.Claims > 0 {
-		list = append(list, job{"claims", func(ctx context.Context) (store.Progress, error) {
-			return db.RetentionClaims(ctx, batch, ages.Claims, cfg.RowPeriod)
-		}})
+	rows := func(walk store.Walk, age time.Duration) {
+		if age > 0 {
+			list = append(list, job{string(walk), func(ctx context.Context) (store.Progress, error) {
+				return db.RetentionRows(ctx, walk, batch, age, cfg.RowPeriod)
+			}})
+		}
 	}
-	if ages.Wakes > 0 {
-		list = append(list, job{"wakes", func(ctx context.Context) (store.Progress, error) {
-			return db.RetentionWakes(ctx, batch, ages.Wakes, cfg.RowPeriod)
-		}})
-	}
+	rows(store.WalkClaims, ages.Claims)
+	rows(store.WalkWakes, ages.Wakes)
 	if ages.Audit > 0 {
 		list = append(list, job{"audit", func(ctx context.Context) (store.Progress, error) { return db.RetentionAudit(ctx, batch, ages.Audit) }})
 	}
-	if ages.Producers > 0 {
-		list = append(list, job{"producers", func(ctx context.Context) (store.Progress, error) {
-			return db.RetentionProducers(ctx, batch, ages.Producers, cfg.RowPeriod)
-		}})
-	}
+	rows(store.WalkProducers, ages.Producers)
 	return list
 }
 

@@ -30,7 +30,7 @@ func TestWhatIsLongOverIsRemoved(t *testing.T) {
 	clean := func(period time.Duration) {
 		t.Helper()
 		for _, what := range []string{"claims", "wakes"} {
-			for one[bool](r, `select more from rouse._retention_`+what+`(2, $1, $2, $3)`, (30 * day).Milliseconds(), period.Milliseconds(), r.now) {
+			for one[bool](r, `select more from rouse._retention_rows($1, 2, $2, $3, $4)`, what, (30 * day).Milliseconds(), period.Milliseconds(), r.now) {
 			}
 		}
 	}
@@ -53,7 +53,7 @@ func TestWhatIsLongOverIsRemoved(t *testing.T) {
 	}
 	// The next walk is due after its period only.
 	r.now = r.now.Add(30 * time.Minute)
-	if seen := one[int32](r, `select seen from rouse._retention_claims(10, 1, 3600000, $1)`, r.now); seen != 0 {
+	if seen := one[int32](r, `select seen from rouse._retention_rows('claims', 10, 1, 3600000, $1)`, r.now); seen != 0 {
 		t.Fatalf("%d rows looked at", seen)
 	}
 	r.now = r.now.Add(20 * day)
@@ -90,7 +90,7 @@ func TestProducersOfIdleStreamsAreForgotten(t *testing.T) {
 	walk := func(d time.Duration) {
 		t.Helper()
 		r.now = r.now.Add(d)
-		for one[bool](r, `select more from rouse._retention_producers(1, $1, 0, $2)`, (30 * 24 * time.Hour).Milliseconds(), r.now) {
+		for one[bool](r, `select more from rouse._retention_rows('producers', 1, $1, 0, $2)`, (30 * 24 * time.Hour).Milliseconds(), r.now) {
 		}
 	}
 	for _, path := range []string{"idle", "busy"} {

@@ -163,22 +163,23 @@ func (s *Store) RetentionSweep(ctx context.Context, limit int) (Progress, error)
 	return s.step(ctx, `select deleted, deleted, more from rouse.retention_sweep($1)`, limit)
 }
 
-// RetentionClaims removes claims that ended longer ago than age.
-func (s *Store) RetentionClaims(ctx context.Context, limit int, age, period time.Duration) (Progress, error) {
-	return s.step(ctx, `select seen, deleted, more from rouse.retention_claims($1, $2, $3)`, limit, age.Milliseconds(), period.Milliseconds())
-}
+// Walk names a table whose rows a clean-up walks over.
+type Walk string
 
-// RetentionWakes removes wakes that were resolved longer ago than age.
-func (s *Store) RetentionWakes(ctx context.Context, limit int, age, period time.Duration) (Progress, error) {
-	return s.step(ctx, `select seen, deleted, more from rouse.retention_wakes($1, $2, $3)`, limit, age.Milliseconds(), period.Milliseconds())
+// The walks.
+const (
+	WalkClaims    Walk = "claims"    // that ended
+	WalkWakes     Walk = "wakes"     // that were resolved
+	WalkProducers Walk = "producers" // of streams that are idle
+)
+
+// RetentionRows removes rows of a walk that have been over for age; a walk begins
+// anew once in a period.
+func (s *Store) RetentionRows(ctx context.Context, walk Walk, limit int, age, period time.Duration) (Progress, error) {
+	return s.step(ctx, `select seen, deleted, more from rouse.retention_rows($1, $2, $3, $4)`, walk, limit, age.Milliseconds(), period.Milliseconds())
 }
 
 // RetentionAudit removes audit rows older than age.
 func (s *Store) RetentionAudit(ctx context.Context, limit int, age time.Duration) (Progress, error) {
 	return s.step(ctx, `select deleted, deleted, more from rouse.retention_audit($1, $2)`, limit, age.Milliseconds())
-}
-
-// RetentionProducers forgets the producers of streams that were idle for age.
-func (s *Store) RetentionProducers(ctx context.Context, limit int, age, period time.Duration) (Progress, error) {
-	return s.step(ctx, `select seen, deleted, more from rouse.retention_producers($1, $2, $3)`, limit, age.Milliseconds(), period.Milliseconds())
 }
