@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -311,4 +312,26 @@ func TestSourceRoutes(t *testing.T) {
 		t.Errorf("%s", a.body)
 	}
 	r.refused(401, "UNAUTHORIZED", mallory, "DELETE", "/_electric/entities/chat/a/pg-sync-observations/abc", "")
+}
+
+// A membership stream shows what there is from its first answer on, however many
+// pages that takes and whoever else asks: no worker runs here.
+func TestAMembershipStreamIsFilledBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	r := watched(t)
+	const many = 1201
+	r.db.Exec(t, `insert into rouse.entities (service_id, url, type, created_by, consumer_id, tags)
+		select 1, '/chat/m' || i, 'chat', '/principal/user%3A' || case when i % 2 = 0 then 'kyle' else 'mallory' end, i + 1000000, '{"team":"red"}' from generate_series(1, $1::int) i`, many)
+	const ensure = "/_electric/observations/entities/ensure-stream"
+	var g sync.WaitGroup
+	for range 4 {
+		g.Go(func() {
+			path := r.must(200, kyle, "POST", ensure, `{"tags":{"team":"red"}}`).str("streamUrl")
+			n := r.count(`select count(*) from rouse.messages m join rouse.streams s on s.id = m.stream_id where s.path = $1`, strings.TrimPrefix(path, "/"))
+			if n != many/2 {
+				t.Errorf("%d of %d members after the answer", n, many/2)
+			}
+		})
+	}
+	g.Wait()
 }

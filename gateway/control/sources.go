@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -141,6 +142,14 @@ func (c *Control) ensureCron(ctx context.Context, in *cronStreamInput) (*cronStr
 	return out, nil
 }
 
+const (
+	// fillFor is how long a request for a membership stream fills it at most.
+	fillFor = 3 * time.Second
+	// fillPage is how many entities come into it in one transaction, during which
+	// no other membership stream of the service is written.
+	fillPage = 500
+)
+
 func (c *Control) ensureMembers(ctx context.Context, in *membersInput) (*sourceOutput, error) {
 	who, tags := from(ctx), in.Body.Tags
 	if tags == nil {
@@ -167,6 +176,14 @@ func (c *Control) ensureMembers(ctx context.Context, in *membersInput) (*sourceO
 	out.Body.StreamURL = "/_entities/" + out.Body.SourceRef
 	if err := c.cfg.Store.MembershipEnsure(ctx, who.service, who.principal(), who.trusted(), out.Body.SourceRef, raw); err != nil {
 		return nil, err
+	}
+	// Whoever reads the stream after this answer finds the entities that there are
+	// in it. What a very long list lacks after a while follows as changes.
+	for more, begun := true, time.Now(); more && time.Since(begun) < fillFor; {
+		var err error
+		if more, err = c.cfg.Store.MembershipFill(ctx, who.service, out.Body.SourceRef, fillPage); err != nil {
+			return nil, err
+		}
 	}
 	c.cfg.Poke()
 	return out, nil

@@ -42,6 +42,7 @@ func TestNothingWalksATable(t *testing.T) {
 			exec(`select rouse.shared_state_admit(1, $1, false, '_electric/shared-state/s', 'write', '/chat/a', null, null, null)`, who)
 			exec(`select rouse.shared_state_admit(1, $1, false, '_electric/shared-state/s', 'read', null, null, null, null)`, who)
 			exec(`select rouse.membership_ensure(1, $1, false, 'ref', '{"k":"v"}')`, who)
+			exec(`select rouse.membership_fill(1, 'ref', 500)`)
 			exec(`insert into rouse.membership_changes (service_id, entity_url) values (1, '/chat/a')`)
 			exec(`select rouse.membership_apply(500)`)
 			exec(`select rouse.membership_check(0, 500)`)

@@ -335,6 +335,13 @@ func (s *Store) MembershipEnsure(ctx context.Context, service int32, principal s
 		`select rouse.membership_ensure($1, $2::text, $3, $4::text, $5::jsonb)::text`, service, principal, trusted, ref, string(tags))
 }
 
+// MembershipFill brings at most limit entities into a membership stream that is
+// new, and says whether to call again.
+func (s *Store) MembershipFill(ctx context.Context, service int32, ref string, limit int32) (more bool, err error) {
+	err = s.row(ctx, func(r pgx.Row) error { return r.Scan(&more) }, `select rouse.membership_fill($1, $2::text, $3)`, service, ref, limit)
+	return more, err
+}
+
 // MembershipApply tells membership streams of changed entities, at most limit
 // changes; it answers how many it took.
 func (s *Store) MembershipApply(ctx context.Context, limit int32) (n int32, err error) {

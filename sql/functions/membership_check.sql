@@ -2,8 +2,7 @@
 -- the one that was compared longest ago, or never, if that is more than
 -- p_older_ms ago. Grants and their expiry leave no word, so this is what brings
 -- them in. One that nobody has asked for during 30 days and nobody observes goes,
--- with its stream. What differs is found without a lock and looked at again under it; at
--- most p_limit entities a call.
+-- with its stream. At most p_limit entities a call.
 -- Outcomes: more (call again) | checked | none (nothing to compare now) | empty
 -- (nor ever: there is no membership stream).
 create or replace function rouse.membership_check(p_older_ms integer, p_limit integer) returns text
@@ -15,44 +14,25 @@ set jit = off
 set enable_seqscan = off
 as $$
 declare
-    m      memberships%rowtype;
-    v_now  timestamptz := clock_timestamp();
-    v_urls text[];
+    m     memberships%rowtype;
+    v_now timestamptz := clock_timestamp();
 begin
     select * into m from memberships k
      where k.checked_at is null or k.checked_at < v_now - make_interval(secs => p_older_ms / 1000.0)
      order by k.checked_at nulls first, k.id limit 1;
     if not found then
         return case when exists (select from memberships) then 'none' else 'empty' end;
+    elsif _membership_compare(m, p_limit) then
+        return 'more';
     end if;
-    v_urls := array(
-        -- By the tags alone: any other index would be walked from end to end.
-        (select e.url from entities e
-          where e.tags @> m.tags and e.service_id + 0 = m.service_id
-            and (select x.digest from membership_members x where x.membership_id = m.id and x.entity_url = e.url) is distinct from
-                case when m.trusted or e.created_by = m.principal or _entity_may(m.service_id, e.url, m.principal, 'read', v_now)
-                     then md5(_membership_row(e)::text) end
-          limit p_limit)
-        union all
-        (select x.entity_url from membership_members x
-          where x.membership_id = m.id
-            and not exists (select from entities e where e.url = x.entity_url and e.service_id = m.service_id and e.tags @> m.tags)
-          limit p_limit));
-    if v_urls = '{}' then
-        update memberships k set checked_at = v_now where k.id = m.id returning * into m;
-        if m.touched_at < v_now - interval '30 days' and not exists (select from observers o where o.stream_id = m.stream_id) then
-            perform 1 from streams s where s.id = m.stream_id and s.watched & 1 = 0 for update;
-            if found then
-                perform _stream_retire(m.stream_id, v_now);
-                delete from memberships k where k.id = m.id;
-            end if;
+    if m.touched_at < v_now - interval '30 days' and not exists (select from observers o where o.stream_id = m.stream_id) then
+        perform 1 from streams s where s.id = m.stream_id and s.watched & 1 = 0 for update;
+        if found then
+            perform _stream_retire(m.stream_id, v_now);
+            delete from memberships k where k.id = m.id;
         end if;
-        return 'checked';
     end if;
-    perform _membership_lock(m.service_id);
-    select * into m from memberships k where k.id = m.id for update;
-    perform _membership_show(m, u, clock_timestamp()) from unnest(v_urls) u;
-    return 'more';
+    return 'checked';
 end
 $$;
 comment on function rouse.membership_check(integer, integer) is 'Compares a membership stream with the entities there are.';

@@ -1,6 +1,6 @@
 -- membership_ensure: makes the stream of the entities that have the tags and that
--- the principal may read. membership_check fills it, and removes it when nobody
--- has asked for it for a long time.
+-- the principal may read. membership_fill and membership_check fill it; the latter
+-- removes it when nobody has asked for it for a long time.
 create or replace function rouse.membership_ensure(p_service_id integer, p_principal text, p_trusted boolean, p_ref text, p_tags jsonb) returns void
 language plpgsql
 set search_path = rouse, pg_temp
