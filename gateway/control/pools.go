@@ -352,7 +352,7 @@ func (c *Control) putMember(ctx context.Context, in *memberPutInput) (*memberOut
 	case err != nil:
 		return nil, err
 	case outcome == "forbidden":
-		return nil, problem.New(problem.PoolForbidden, "Neither the pool nor the runner is yours, or only the runner is, and the pool's owner has not invited it, or has drained it. Ask the pool's owner.")
+		return nil, problem.New(problem.PoolForbidden, "Neither the pool nor the runner is yours, or only the runner is, and the pool's owner has not invited it, or has drained or removed it. Ask the pool's owner.")
 	case outcome == "accepted":
 		outcome = "active"
 	case outcome != "active" && outcome != "disabled" && outcome != "invited":

@@ -151,6 +151,34 @@ func TestPoolMembers(t *testing.T) {
 	if a := r.must(200, mallory, "PUT", at+"/members/pc", `{"join_token":"`+token+`"}`); a.str("status") != "active" {
 		t.Errorf("%s", a.body)
 	}
+	// Who has left comes back with it; whom the pool's owner has taken out, or drained before they left, does not.
+	invite := func() string {
+		return `{"join_token":"` + r.must(201, kyle, "POST", at+"/join-tokens", `{}`).str("join_token") + `"}`
+	}
+	join := `{"join_token":"` + token + `"}`
+	r.must(204, mallory, "DELETE", at+"/members/pc", "")
+	r.must(200, mallory, "PUT", at+"/members/pc", join)
+	r.must(204, kyle, "DELETE", at+"/members/pc", "")
+	for _, token := range []string{join, invite()} {
+		if a := r.refused(403, "POOL_FORBIDDEN", mallory, "PUT", at+"/members/pc", token); !strings.Contains(string(a.body), "removed") {
+			t.Errorf("%s", a.body)
+		}
+	}
+	r.refused(403, "POOL_FORBIDDEN", mallory, "PUT", at+"/members/pc", `{}`)
+	r.must(201, mallory, "POST", "/_electric/runners", `{"id":"pc2","label":"PC 2"}`)
+	r.must(200, mallory, "PUT", at+"/members/pc2", join) // nobody said anything of this one
+	r.must(200, kyle, "PUT", at+"/members/pc", `{}`)
+	r.must(200, mallory, "PUT", at+"/members/pc", `{}`)
+	r.must(204, mallory, "DELETE", at+"/members/pc", "")
+	r.must(200, mallory, "PUT", at+"/members/pc", join)
+	r.must(200, kyle, "PUT", at+"/members/pc", `{"status":"disabled"}`)
+	r.must(204, mallory, "DELETE", at+"/members/pc", "")
+	r.refused(403, "POOL_FORBIDDEN", mallory, "PUT", at+"/members/pc", join)
+	r.must(204, kyle, "DELETE", at+"/join-tokens", "")
+	r.must(200, mallory, "PUT", at+"/members/pc", invite())
+	r.must(200, mallory, "PUT", at+"/members/pc", `{"status":"disabled"}`)
+	r.must(204, mallory, "DELETE", at+"/members/pc", "") // drained by nobody but themselves
+	r.must(200, mallory, "PUT", at+"/members/pc", invite())
 	r.must(204, mallory, "DELETE", at+"/members/pc", "")
 	r.must(204, kyle, "DELETE", at+"/join-tokens", "")
 	r.refused(401, "JOIN_TOKEN_INVALID", mallory, "PUT", at+"/members/pc", `{"join_token":"`+token+`"}`)

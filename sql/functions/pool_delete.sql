@@ -41,6 +41,7 @@ begin
     on conflict (id, service_id) do update
        set owner_principal = excluded.owner_principal, join_generation = excluded.join_generation, retired_at = clock_timestamp();
     delete from worker_pool_members m where m.pool_id = p_id and m.service_id = p_service_id;
+    delete from barred_pool_members b where b.pool_id = p_id and b.service_id = p_service_id;
     update consumers c set due_at = clock_timestamp() where c.id = any (v_due);
     select s.id into v_stream from streams s where s.path = ltrim(v_row.wake_stream, '/') and s.service_id = p_service_id for update;
     if found then

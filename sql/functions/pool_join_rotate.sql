@@ -1,4 +1,5 @@
--- pool_join_rotate: ends every join token of a pool that was made before.
+-- pool_join_rotate: ends every join token of a pool that was made before. New
+-- ones let in whomever they are given to, also runners that were taken out.
 -- Outcomes: rotated, not_found, forbidden.
 create or replace function rouse.pool_join_rotate(p_service_id integer, p_id text, p_principal text, p_system boolean)
 returns table (outcome text, txid bigint, join_generation integer)
@@ -23,6 +24,7 @@ begin
     end if;
     update worker_pools w set join_generation = w.join_generation + 1, updated_at = clock_timestamp()
      where w.id = p_id and w.service_id = p_service_id;
+    delete from barred_pool_members b where b.pool_id = p_id and b.service_id = p_service_id;
     perform audit_add(p_service_id, p_principal, 'pool.join.rotate', '/worker-pools/' || p_id, null);
     return query select 'rotated', _txid(), v_row.join_generation + 1;
 end

@@ -2,7 +2,8 @@
 -- member (p_status disabled: no new claims, what it holds runs to its end) or
 -- takes it back (active). A member is active when both owners have said so:
 -- p_invited says that the caller showed a valid join token of the pool, which is
--- the pool owner's word. The runner's owner undoes only a disabling of their own.
+-- the pool owner's word, save for a runner that the pool's owner has taken out
+-- since (barred_pool_members). The runner's owner undoes only a disabling of their own.
 -- Outcomes: active, disabled, invited (the runner's owner has yet to accept),
 -- accepted (and active with it), forbidden, pool_not_found, runner_not_found.
 create or replace function rouse.pool_member_put(
@@ -22,6 +23,7 @@ declare
     v_pools   boolean;   -- the pool's owner says so
     v_runners boolean;   -- the runner's owner says so
     v_status  text := p_status;
+    v_barred  boolean := false;
 begin
     -- The pool's row serialises its members with each other and with claims under limits.
     select * into v_pool from worker_pools w where w.id = p_pool_id and w.service_id = p_service_id for no key update;
@@ -43,7 +45,12 @@ begin
      where m.pool_id = p_pool_id and m.runner_id = p_runner_id and m.service_id = p_service_id;
 
     if p_status = 'active' then
-        if not v_pools and not (coalesce(p_invited, false) and v_was.status is distinct from 'disabled')
+        if v_pools then
+            delete from barred_pool_members b where b.pool_id = p_pool_id and b.runner_id = p_runner_id and b.service_id = p_service_id;
+        else
+            v_barred := exists (select from barred_pool_members b where b.pool_id = p_pool_id and b.runner_id = p_runner_id and b.service_id = p_service_id);
+        end if;
+        if not v_pools and not (coalesce(p_invited, false) and v_was.status is distinct from 'disabled' and not v_barred)
            and coalesce(v_was.status not in ('invited', 'active') and v_was.disabled_by is distinct from p_principal, true) then
             return query select 'forbidden', null::bigint;
             return;
