@@ -14,10 +14,10 @@ set enable_mergejoin = off
 as $$
     select s.id, s.actionable
       from streams s
-      join consumers c on c.id = s.consumer_id
-      join consumer_streams cs on cs.consumer_id = c.id and cs.stream_id = s.id
+     cross join lateral (select from consumers c where c.id = s.consumer_id and c.state = 'idle' and not c.paused limit 1) c
+     cross join lateral (select from consumer_streams cs
+                          where cs.consumer_id = s.consumer_id and cs.stream_id = s.id and cs.acked < s.actionable limit 1) cs
      where s.pending and s.id > p_after and s.path is not null
-       and c.state = 'idle' and not c.paused and s.actionable > cs.acked
      order by s.id
      limit p_limit
 $$;

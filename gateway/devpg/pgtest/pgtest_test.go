@@ -181,3 +181,20 @@ func TestATestHasOnePool(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestVersionsThatAreAskedForHaveServersOfTheirOwn(t *testing.T) {
+	t.Setenv("ROUSE_PG_BIN", "")
+	usual, err := sharedName(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := devpg.Find(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("ROUSE_PG_BIN", found[0].Dir)
+	asked, err := sharedName(t.Context())
+	if err != nil || asked != fmt.Sprintf("%s-pg%d", usual, found[0].Major) {
+		t.Fatalf("%s, %v; without the variable it is %s", asked, err, usual)
+	}
+}

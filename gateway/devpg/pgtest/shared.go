@@ -44,8 +44,26 @@ func (c cluster) admin(ctx context.Context) (*pgx.Conn, error) {
 var sharedCluster = sync.OnceValues(func() (cluster, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	return joinShared(ctx, filepath.Join(os.TempDir(), fmt.Sprintf("rouse-pgtest-%d-v%d", os.Getuid(), layoutVersion)))
+	name, err := sharedName(ctx)
+	if err != nil {
+		return cluster{}, err
+	}
+	return joinShared(ctx, filepath.Join(os.TempDir(), name))
 })
+
+// sharedName tells the servers of users, and of versions that ROUSE_PG_BIN asks for, apart: tests on two versions may
+// run at the same time.
+func sharedName(ctx context.Context) (string, error) {
+	name := fmt.Sprintf("rouse-pgtest-%d-v%d", os.Getuid(), layoutVersion)
+	if os.Getenv("ROUSE_PG_BIN") == "" {
+		return name, nil
+	}
+	found, err := devpg.Find(ctx)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s-pg%d", name, found[0].Major), nil
+}
 
 // joinShared registers this process as a client of the server under root and starts it if it is not there.
 func joinShared(ctx context.Context, root string) (cluster, error) {
