@@ -32,6 +32,9 @@ func TestRetentionAndTrims(t *testing.T) {
 	if out := ok("stream", "trim", "logs/web", "--before", "0000000000000000_0000000000000007"); !strings.Contains(out, "begins at 0000000000000000_0000000000000007 now") {
 		t.Fatal(out)
 	}
+	if out := ok("stream", "info", "logs/web"); !strings.Contains(out, "earliest") || !strings.Contains(out, "0000000000000000_0000000000000007") {
+		t.Fatal(out)
+	}
 	if out := ok("stream", "read", "logs/web"); strings.Count(out, "n") < 2 || strings.Count(out, `"n"`) != 2 {
 		t.Fatal(out)
 	}

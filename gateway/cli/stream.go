@@ -44,6 +44,7 @@ type streamState struct {
 	Path        string `json:"path"`
 	ContentType string `json:"content_type,omitempty"`
 	Offset      string `json:"offset,omitempty"`
+	Earliest    string `json:"earliest_offset,omitempty"` // empty: nothing is missing before it
 	Closed      bool   `json:"closed,omitempty"`
 	TTL         string `json:"ttl,omitempty"`
 	Expires     string `json:"expires_at,omitempty"`
@@ -52,7 +53,7 @@ type streamState struct {
 
 func stateOf(path string, resp *http.Response) streamState {
 	h := resp.Header
-	return streamState{Path: "/" + path, ContentType: h.Get("Content-Type"), Offset: h.Get("Stream-Next-Offset"),
+	return streamState{Path: "/" + path, ContentType: h.Get("Content-Type"), Offset: h.Get("Stream-Next-Offset"), Earliest: h.Get("Stream-Earliest-Offset"),
 		Closed: strings.EqualFold(h.Get("Stream-Closed"), "true"), TTL: h.Get("Stream-TTL"), Expires: h.Get("Stream-Expires-At")}
 }
 
@@ -313,7 +314,7 @@ func (c *caller) showStream(s streamState) error {
 	if ttl != "" {
 		ttl += " s without a read or write"
 	}
-	c.fields("stream", s.Path, "type", printable(s.ContentType), "offset", s.Offset, "closed", closed, "expires after", ttl, "expires at", printable(s.Expires))
+	c.fields("stream", s.Path, "type", printable(s.ContentType), "offset", s.Offset, "earliest", s.Earliest, "closed", closed, "expires after", ttl, "expires at", printable(s.Expires))
 	return nil
 }
 

@@ -55,7 +55,7 @@ type StreamMeta struct {
 	ContentType string
 	Tail        int64
 	Closed      bool
-	// Head is where what is kept begins; only a Trimmed outcome tells it.
+	// Head is where what is kept begins; StreamHead tells it, and a Trimmed outcome.
 	Head int64
 	// TTLSeconds and ExpiresAt are nil for a stream that does not expire.
 	TTLSeconds *int64
@@ -146,9 +146,12 @@ func (s *Store) StreamCreate(ctx context.Context, q CreateRequest) (StreamMeta, 
 // StreamHead returns a stream's metadata.
 func (s *Store) StreamHead(ctx context.Context, service int32, path string) (StreamMeta, error) {
 	var n nullMeta
-	err := s.row(ctx, func(r pgx.Row) error { return r.Scan(n.targets()...) },
-		`select outcome, stream_id, kind, owner, content_type, tail, closed, ttl_seconds, expires_at from rouse.stream_head($1,$2)`, service, path)
-	return n.meta(), err
+	var head *int64
+	err := s.row(ctx, func(r pgx.Row) error { return r.Scan(append(n.targets(), &head)...) },
+		`select outcome, stream_id, kind, owner, content_type, tail, closed, ttl_seconds, expires_at, head from rouse.stream_show($1,$2)`, service, path)
+	m := n.meta()
+	m.Head = deref(head)
+	return m, err
 }
 
 // StreamWritable says whether a claim's holder may append to a stream now: [OK],

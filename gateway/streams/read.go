@@ -26,6 +26,9 @@ func (h *Handler) head(q *request) error {
 	hd["Content-Type"] = []string{m.ContentType}
 	hd["Cache-Control"] = vNoStore
 	setTail(hd, m.Tail, m.Closed)
+	if m.Head > 0 {
+		hd[hEarliest] = []string{store.FormatOffset(m.Head)}
+	}
 	setExpiry(hd, &m)
 	q.w.WriteHeader(http.StatusOK)
 	return nil

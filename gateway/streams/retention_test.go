@@ -37,6 +37,9 @@ func TestATrimmedStreamSaysWhereItBegins(t *testing.T) {
 				}
 			}
 			whole("-1") // whatever a reader leaves behind in memory
+			if a := do(t, "HEAD", rig.URL+"/a", "").want(t, 200, ""); a.header.Get("Stream-Earliest-Offset") != "" {
+				t.Fatal(a.header)
+			}
 			cut, err := store.ParseOffset(offsets[8])
 			if err != nil {
 				t.Fatal(err)
@@ -58,6 +61,9 @@ func TestATrimmedStreamSaysWhereItBegins(t *testing.T) {
 				if a.header.Get("Cache-Control") != "no-store" {
 					t.Fatalf("a refusal may be cached: %v", a.header)
 				}
+			}
+			if a := do(t, "HEAD", rig.URL+"/a", "").want(t, 200, ""); a.header.Get("Stream-Earliest-Offset") != offsets[8] || a.header.Get("Stream-Next-Offset") != offsets[19] {
+				t.Fatal(a.header)
 			}
 			rest, first := whole(offsets[8])
 			if strings.Count(rest, "more") != 11 || first.header.Get("Stream-Earliest-Offset") != "" {
