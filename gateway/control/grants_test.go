@@ -330,7 +330,7 @@ func TestPrincipalsAreEntities(t *testing.T) {
 	var told atomic.Int32
 	r := newRig(t, func(c *Config) { c.Changed = func() { told.Add(1) } })
 	// Who waits for a stream of it is linked when it comes to be, as for every other.
-	if got := r.str(`select rouse.subscription_put(1, 's', 'pull-wake', 'principal/*/main', array['principal/user:kyle/main'], 'wakes/s', null, null, 30000, '', '/principal/user%3Akyle', false)`); got != "created" {
+	if got := r.str(`select rouse.subscription_register(1, 's', 'pull-wake', 'principal/*/main', array['principal/user:kyle/main'], 'wakes/s', null, null, null, 30000, '', '/principal/user%3Akyle', false)`); got != "created" {
 		t.Fatal(got)
 	}
 	for _, at := range []string{"/_electric/entities/principal/user:kyle", "/_electric/entities/principal/user%3Akyle"} {

@@ -1,16 +1,39 @@
--- subscription_watch: subscription_stream_add on behalf of a principal, whose
--- change is noted.
+-- subscription_watch: names more streams for a subscription, on behalf of
+-- p_principal. The caller goes on with subscription_settle, which links those
+-- that exist at their tails. Outcomes: ok, not_found, stream_forbidden,
+-- stream_reserved, wake_stream_own, too_many (a subscription names at most
+-- 10000).
 create or replace function rouse.subscription_watch(p_service integer, p_id text, p_principal text, p_streams text[]) returns text
 language plpgsql
 set search_path = rouse, pg_temp
+set lock_timeout = '5s'
+set plan_cache_mode = force_generic_plan
+set jit = off
+set enable_seqscan = off
 as $$
 declare
-    v_outcome text := subscription_stream_add(p_service, p_id, p_streams);
+    v_refusal text;
+    s         subscriptions;
 begin
-    if v_outcome = 'ok' then
-        perform audit_add(p_service, p_principal, 'subscription.watch', '/__ds/subscriptions/' || p_id, jsonb_build_object('streams', p_streams));
+    select * into s from subscriptions x where x.id = p_id and x.service_id = p_service for no key update;
+    if not found then
+        return 'not_found';
     end if;
-    return v_outcome;
+    v_refusal := _subscription_refusal(p_service, p_streams, s.wake_stream, s.owner, s.system);
+    if v_refusal is not null then
+        return v_refusal;
+    end if;
+    insert into subscription_paths (path, service_id, consumer_id) select distinct x, p_service, s.consumer_id from unnest(p_streams) x
+    on conflict on constraint subscription_paths_pkey do nothing;
+    if (select count(*) from (select from subscription_paths p where p.consumer_id = s.consumer_id limit 10001) c) > 10000 then
+        delete from subscription_paths p where p.consumer_id = s.consumer_id and p.path = any (p_streams)
+           and not exists (select from consumer_streams cs join streams t on t.id = cs.stream_id
+                            where cs.consumer_id = s.consumer_id and t.path = p.path and cs.link_type = 'explicit');
+        return 'too_many';
+    end if;
+    update subscriptions x set changes = x.changes + 1, changed_at = clock_timestamp() where x.consumer_id = s.consumer_id;
+    perform audit_add(p_service, p_principal, 'subscription.watch', '/__ds/subscriptions/' || p_id, jsonb_build_object('streams', p_streams));
+    return 'ok';
 end
 $$;
-comment on function rouse.subscription_watch(integer, text, text, text[]) is 'Names more streams of a subscription, with an audit row.';
+comment on function rouse.subscription_watch(integer, text, text, text[]) is 'Names more streams for a subscription.';

@@ -174,10 +174,10 @@ func TestACrowdLosesNothing(t *testing.T) {
 			id, path := fmt.Sprint("side", i), fmt.Sprint("side/", i)
 			return until(func() error {
 				for _, sql := range []string{
-					`select rouse.subscription_stream_remove(1, $1, $2)`,
-					`select rouse.subscription_stream_add(1, $1, array[$2])`,
+					`select rouse.subscription_unwatch(1, $1, 'x', $2)`,
+					`select rouse.subscription_watch(1, $1, 'x', array[$2])`,
 					`select rouse.subscription_settle(1, $1, null, null, length($2) + 100)`,
-					`select rouse.subscription_put(1, 'x' || $1, 'webhook', 'work/*', array[$2], null, 'https://x', null, 1000, '', 'x', true)`,
+					`select rouse.subscription_register(1, 'x' || $1, 'webhook', 'work/*', array[$2], null, 'https://x', null, null, 1000, '', 'x', true)`,
 					`select rouse.subscription_settle(1, 'x' || $1, null, null, length($2) + 100)`,
 					`select rouse.subscription_delete(1, 'x' || $1, $2)`,
 					`select rouse.subscription_tidy(length($1 || $2))`,

@@ -130,7 +130,7 @@ func TestDeepPathsAreNotThePatterns(t *testing.T) {
 	s := r.subscribe(spec{id: "s", pattern: "**/b", streams: []string{deep}})
 	r.make("x/"+deep, "")
 	r.wantLinks(s, link{Path: deepest, Type: "glob"}, link{Path: deep, Type: "explicit"})
-	if got := one[string](r, `select rouse.subscription_stream_remove(1, 's', $1)`, deep); got != "ok" {
+	if got := one[string](r, `select rouse.subscription_unwatch(1, 's', 'x', $1)`, deep); got != "ok" {
 		t.Fatal(got)
 	}
 	r.wantLinks(s, link{Path: deepest, Type: "glob"})

@@ -44,10 +44,10 @@ var calls = map[string]func(world) call{
 		return call{"lapse", `select expired::text from rouse._claim_reap(10, $1::timestamptz + interval '1 hour')`, []any{epochStart}}
 	},
 	"forget": func(w world) call {
-		return call{"forget", `select rouse.subscription_stream_remove(1, $1, $2)`, []any{w.s.id, w.path}}
+		return call{"forget", `select rouse.subscription_unwatch(1, $1, 'x', $2)`, []any{w.s.id, w.path}}
 	},
 	"name": func(w world) call {
-		return call{"name", `select rouse.subscription_stream_add(1, $1, array[$2]) || (rouse.subscription_settle(1, $1, null, null, 100)).outcome`, []any{w.s.id, w.second}}
+		return call{"name", `select rouse.subscription_watch(1, $1, 'x', array[$2]) || (rouse.subscription_settle(1, $1, null, null, 100)).outcome`, []any{w.s.id, w.second}}
 	},
 	"delete subscription": func(w world) call {
 		return call{"delete subscription", `select rouse.subscription_delete(1, $1, 'x')::text`, []any{w.s.id}}
@@ -60,7 +60,7 @@ var calls = map[string]func(world) call{
 		return call{"make", `select outcome from rouse._stream_create(1, $1, 'application/json', null, null, false, '{"a": 1}', 1, null, null, null, null, 'app', null, null, $2)`, []any{w.path + "2", epochStart}}
 	},
 	"subscribe": func(w world) call {
-		return call{"subscribe", `select rouse.subscription_put(1, 'x' || $1, 'webhook', null, array[$2], null, 'https://x', null, 1000, '', 'x', true)
+		return call{"subscribe", `select rouse.subscription_register(1, 'x' || $1, 'webhook', null, array[$2], null, 'https://x', null, null, 1000, '', 'x', true)
 			|| (rouse.subscription_settle(1, 'x' || $1, null, null, 100)).outcome`, []any{w.s.id, w.path}}
 	},
 }

@@ -140,7 +140,7 @@ func TestAModelAgreesStepByStep(t *testing.T) {
 			"tidy": func(*rapid.T) { r.exec(`select rouse.subscription_tidy(2)`) },
 			"name": func(*rapid.T) {
 				s, path := aSub(), aPath()
-				check("name", one[string](r, `select rouse.subscription_stream_add(1, $1, array[$2])`, s.id, path), "ok")
+				check("name", one[string](r, `select rouse.subscription_watch(1, $1, 'x', array[$2])`, s.id, path), "ok")
 				r.settle(s.id)
 				s.named[path] = true
 				if tail, ok := m.streams[path]; ok {
@@ -151,7 +151,7 @@ func TestAModelAgreesStepByStep(t *testing.T) {
 			},
 			"forget": func(*rapid.T) {
 				s, path := aSub(), aPath()
-				check("forget", one[string](r, `select rouse.subscription_stream_remove(1, $1, $2)`, s.id, path), "ok")
+				check("forget", one[string](r, `select rouse.subscription_unwatch(1, $1, 'x', $2)`, s.id, path), "ok")
 				delete(s.named, path)
 				if !s.matches(path) {
 					delete(s.links, path)

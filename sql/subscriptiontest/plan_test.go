@@ -49,9 +49,9 @@ func TestCostIsWhatIsTouched(t *testing.T) {
 		r.want("released", warm.call("release", g, ack(path, 16)))
 		r.exec(`select rouse.subscription_get(1, 'warm', 10)`)
 		r.exec(`select rouse.subscription_list(1, null, '', 10)`)
-		r.exec(`select rouse.subscription_stream_add(1, 'warm', array[$1])`, path)
+		r.exec(`select rouse.subscription_watch(1, 'warm', 'x', array[$1])`, path)
 		r.settle("warm")
-		r.exec(`select rouse.subscription_stream_remove(1, 'warm', $1)`, path)
+		r.exec(`select rouse.subscription_unwatch(1, 'warm', 'x', $1)`, path)
 		r.exec(`select rouse._stream_delete(1, $1, false, $2)`, path, r.now)
 		r.subscribe(spec{id: "gone", pattern: "gone/*"})
 		r.exec(`select rouse.subscription_delete(1, 'gone', '')`)
@@ -97,9 +97,9 @@ func TestCostIsWhatIsTouched(t *testing.T) {
 		{"subscription_scan", 60, func() { r.exec(`select rouse.subscription_scan(0, 500)`) }},
 		{"subscription_get", 400, func() { r.exec(`select rouse.subscription_get(1, 'big', 100)`) }},
 		{"subscription_list", 80, func() { r.exec(`select rouse.subscription_list(1, null, '', 10)`) }},
-		{"naming a stream", 200, func() { r.exec(`select rouse.subscription_stream_add(1, 'warm', array[$1])`, path) }},
+		{"naming a stream", 200, func() { r.exec(`select rouse.subscription_watch(1, 'warm', 'x', array[$1])`, path) }},
 		{"settling it", 100, func() { r.settle("warm") }},
-		{"forgetting it", 60, func() { r.exec(`select rouse.subscription_stream_remove(1, 'warm', $1)`, path) }},
+		{"forgetting it", 60, func() { r.exec(`select rouse.subscription_unwatch(1, 'warm', 'x', $1)`, path) }},
 		{"deleting a watched stream", 40, func() { r.exec(`select rouse._stream_delete(1, $1, false, $2)`, path, r.now) }},
 		{"registering one", 60, func() { r.put(spec{id: "late", pattern: "crowd/1/*"}) }},
 		{"settling it", 400, func() { r.settle("late") }},

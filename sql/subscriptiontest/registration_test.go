@@ -84,7 +84,7 @@ func TestPutsOfOneIdAtOnce(t *testing.T) {
 		c := r.db.Conn(t)
 		go func() {
 			var out string
-			err := c.QueryRow(t.Context(), `select rouse.subscription_put(1, 'same', 'pull-wake', 'a/' || $1::text, '{}', 'w', null, null, 1000, '', $2, false)`,
+			err := c.QueryRow(t.Context(), `select rouse.subscription_register(1, 'same', 'pull-wake', 'a/' || $1::text, '{}', 'w', null, null, null, 1000, '', $2, false)`,
 				fmt.Sprint(i%2), kyle).Scan(&out)
 			results <- result{out, err}
 		}()
@@ -203,13 +203,13 @@ func TestNamingAndForgettingStreams(t *testing.T) {
 	r := newRig(t)
 	add := func(id string, streams ...string) string {
 		t.Helper()
-		got := one[string](r, `select rouse.subscription_stream_add(1, $1, $2)`, id, streams)
+		got := one[string](r, `select rouse.subscription_watch(1, $1, 'x', $2)`, id, streams)
 		r.settle(id)
 		return got
 	}
 	remove := func(id, path string) string {
 		t.Helper()
-		return one[string](r, `select rouse.subscription_stream_remove(1, $1, $2)`, id, path)
+		return one[string](r, `select rouse.subscription_unwatch(1, $1, 'x', $2)`, id, path)
 	}
 	r.make("a/1", `{"a": 1}`)
 	r.make("b/1", `{"a": 1}`)

@@ -110,7 +110,7 @@ func (r *rig) put(s spec) string {
 	if s.streams == nil {
 		s.streams = []string{}
 	}
-	return one[string](r, `select rouse.subscription_put(1, $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
+	return one[string](r, `select rouse.subscription_register(1, $1, $2, $3, $4, $5, $6, null, $7, $8, $9, $10, $11)`,
 		s.id, s.typ, orNull(s.pattern), s.streams, orNull(s.wakeStream), orNull(s.url), orNull(s.description), s.lease, s.mount, s.owner, s.system)
 }
 

@@ -90,7 +90,7 @@ func TestMoreStreamsAreWaitedForAnew(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.put(spec{id: "s", streams: []string{"a"}})
-	if got := one[string](r, `select rouse.subscription_stream_add(1, 's', '{b}')`); got != "ok" {
+	if got := one[string](r, `select rouse.subscription_watch(1, 's', 'x', '{b}')`); got != "ok" {
 		t.Fatal(got)
 	}
 	// The first maker's last step, begun before the second change.

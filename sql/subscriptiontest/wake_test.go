@@ -495,12 +495,12 @@ func TestSubscriptionsToEverythingDoNotWakeEachOther(t *testing.T) {
 		r.wantLinks(s, link{"a", "glob", 8, 8, false}, link{"wakes/old", "glob", 0, 0, false})
 	}
 	// Who named a wake stream and does so no longer does not keep it by its pattern.
-	r.exec(`select rouse.subscription_stream_add(1, 'two', array['wakes/one'])`)
+	r.exec(`select rouse.subscription_watch(1, 'two', 'x', array['wakes/one'])`)
 	r.settle("two")
 	if n := len(r.links(second)); n != 3 {
 		t.Fatalf("%d links, want the wake stream among them", n)
 	}
-	r.exec(`select rouse.subscription_stream_remove(1, 'two', 'wakes/one')`)
+	r.exec(`select rouse.subscription_unwatch(1, 'two', 'x', 'wakes/one')`)
 	r.wantLinks(second, link{"a", "glob", 8, 8, false}, link{"wakes/old", "glob", 0, 0, false})
 	// It comes back under its name when it was deleted, and is a wake stream still.
 	r.exec(`select rouse._stream_delete(1, 'wakes/one', false, $1)`, r.now)
