@@ -1,6 +1,7 @@
 -- _wake_mint: the one place that makes wakes. The caller holds the consumers'
 -- row locks, has read the clock after that, and has seen that each is idle, not
--- paused, and has pending work. A wake takes the next epoch; it is published by
+-- paused, and has pending work. A wake takes the next epoch (the first behind a
+-- failover takes it higher up, _epoch_floor); it is published by
 -- _wake_publish in the same transaction. Returns the wakes made; a consumer
 -- whose target cannot be told gets none.
 --
@@ -21,17 +22,18 @@ set search_path = rouse, pg_temp
 as $$
 #variable_conflict use_column
 declare
-    v_made integer;
-    v_told integer;
+    v_floor bigint := _epoch_floor();
+    v_made  integer;
+    v_told  integer;
 begin
     return query
     with made as materialized (
-        select c.id, c.service_id, c.name, c.epoch + 1 as epoch, c.entity_url, c.wake_ttl_ms * interval '1 ms' as ttl, m.reason, t.target, t.type,
+        select c.id, c.service_id, c.name, greatest(c.epoch + 1, v_floor) as epoch, c.entity_url, c.wake_ttl_ms * interval '1 ms' as ttl, m.reason, t.target, t.type,
                t.index, t.routed, c.attempts + 1 as attempt, m.wake_id, r.id as runner_id, w.id as pool_id,
                coalesce(r.wake_stream, w.wake_stream) as wake_stream, u.streams, c.fruitless,
                case when t.routed then _route_due(c.service_id, c.entity_url, e.dispatch_policy, t.index, c.attempts + 1, p_now) end as due_at,
                jsonb_build_object(
-                   'consumerId', c.name, 'epoch', c.epoch + 1, 'wakeId', m.wake_id,
+                   'consumerId', c.name, 'epoch', greatest(c.epoch + 1, v_floor), 'wakeId', m.wake_id,
                    'streamPath', '/' || u.path, 'streams', coalesce(u.streams, '[]'), 'triggeredBy', jsonb_build_array('/' || u.path),
                    'triggerEvent', m.reason, 'attempt', c.attempts + 1, 'targetIndex', t.index,
                    'entity', jsonb_build_object(

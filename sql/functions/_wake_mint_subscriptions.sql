@@ -15,10 +15,12 @@ language plpgsql
 set search_path = rouse, pg_temp
 as $$
 #variable_conflict use_column
+declare
+    v_floor bigint := _epoch_floor();
 begin
     return query
     with made as materialized (
-        select c.id, c.service_id, c.name, c.epoch + 1 as epoch, m.wake_id, s.type, s.wake_stream, t.stream_id, c.fruitless,
+        select c.id, c.service_id, c.name, greatest(c.epoch + 1, v_floor) as epoch, m.wake_id, s.type, s.wake_stream, t.stream_id, c.fruitless,
                case when s.target is null then
                    jsonb_strip_nulls(jsonb_build_object('type', s.type, 'subscription_id', s.id, 'mount', s.mount, 'url', s.webhook_url,
                                                         'wake_stream', s.wake_stream))
@@ -26,7 +28,7 @@ begin
                -- it find no type here and leave the wake for others.
                else jsonb_build_object('subscription_id', s.id, 'mount', s.mount, 'target', s.target) end as target,
                jsonb_build_object(
-                   'consumerId', c.name, 'epoch', c.epoch + 1, 'wakeId', m.wake_id, 'streamPath', '/' || t.path,
+                   'consumerId', c.name, 'epoch', greatest(c.epoch + 1, v_floor), 'wakeId', m.wake_id, 'streamPath', '/' || t.path,
                    'triggeredBy', jsonb_build_array('/' || t.path), 'triggerEvent', m.reason,
                    'subscription_id', s.id, 'triggered_by', jsonb_build_array(t.path))
                || case when t.kind <> 'entity' then jsonb_build_object('streams', (

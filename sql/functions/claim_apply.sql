@@ -60,6 +60,7 @@ declare
     v_verdicts claim_verdict[];
     v_wakes    uuid[];
     v_grant    boolean;
+    v_floor    bigint;
     v_wake     uuid;
     v_target   text;
     v_checked  boolean;
@@ -324,6 +325,19 @@ begin
                     v_grant := answer.outcome is null;
                 end if;
 
+                if v_grant then
+                    v_floor := coalesce(v_floor, _epoch_floor());
+                    if r.c_epoch < v_floor then
+                        -- Somebody may have been granted it before the database went on from an older state of it.
+                        select _wake_move(c, c.target_index, 'acquire', v_now) into v_wake from consumers c where c.id = r.id;
+                        if v_wake is not null then
+                            v_wakes := v_wakes || v_wake;
+                        end if;
+                        v_changed := v_changed || r.id;
+                        answer.outcome := 'stale';
+                        v_grant := false;
+                    end if;
+                end if;
                 if v_grant then
                     answer.outcome := 'granted';
                     answer.wake_id := r.wake_id;

@@ -31,10 +31,10 @@ as $$
       from behind b
       left join lateral (
            select s.id, s.tail
-             from consumers c
+             -- First of all whether it is idle: a busy one may have many unread links.
+             from (select c.id from consumers c where c.id = b.consumer_id and c.state = 'idle' and not c.paused limit 1) c
              join consumer_streams cs on case when cs.behind then cs.consumer_id end = c.id and cs.behind
              join streams s on s.id = any (array[cs.stream_id]) and s.tail > cs.acked and s.path is not null
-            where c.id = b.consumer_id and c.state = 'idle' and not c.paused
             limit 1) w on true
      order by b.consumer_id
 $$;
