@@ -14,24 +14,17 @@ set jit = off
 set enable_seqscan = off
 as $$
 declare
-    v_entity entities;
-    v_main   streams;
+    v_refusal text;
+    v_main    bigint;
 begin
-    select * into v_main from streams s
-     where s.service_id = p_service_id and s.path = substr(p_url, 2) || '/main' and s.kind = 'entity' for no key update;
-    select * into v_entity from entities e where e.service_id = p_service_id and e.url = p_url;
-    if not found then
-        return 'not_found';
-    elsif not (p_principal is null or v_entity.created_by = p_principal
-               or _entity_may(p_service_id, p_url, p_principal, 'write', clock_timestamp())) then
-        return 'forbidden';
-    elsif v_main.closed_at is not null or v_entity.status in ('stopping', 'stopped', 'killed') then
-        return 'not_running';
+    select m.refusal, m.main_id into v_refusal, v_main from _attachment_main(p_service_id, p_url, p_principal) m;
+    if v_refusal is not null then
+        return v_refusal;
     end if;
     insert into entity_attachments (service_id, entity_url, id, stream_id, manifest, created_at)
     values (p_service_id, p_url, p_id, p_stream_id, p_manifest, clock_timestamp());
     perform _notice(p_stream_id, p_length, 10);
-    perform _stream_push(v_main.id, p_event, false);
+    perform _stream_push(v_main, p_event, false);
     perform audit_add(p_service_id, p_by, 'entity.attach', p_url, jsonb_build_object('id', p_id, 'bytes', p_length));
     return 'created';
 end

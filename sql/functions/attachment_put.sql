@@ -15,44 +15,23 @@ set jit = off
 set enable_seqscan = off
 as $$
 declare
-    c_piece  constant integer := 1048576;
-    v_entity entities;
-    v_main   streams;
-    v_path   text := substr(p_url, 2) || '/attachments/' || p_id;
-    v_length integer := octet_length(p_bytes);
-    v_stream bigint;
-    v_now    timestamptz;
+    c_piece   constant integer := 1048576;
+    v_length  integer := octet_length(p_bytes);
+    v_outcome text;
+    v_stream  bigint;
 begin
-    select * into v_entity from entities e where e.service_id = p_service_id and e.url = p_url;
-    if not found then
-        return 'not_found';
-    elsif not (p_principal is null or v_entity.created_by = p_principal
-               or _entity_may(p_service_id, p_url, p_principal, 'write', clock_timestamp())) then
-        return 'forbidden';
+    -- Who may not, and where it is over, is told before what the id is taken by.
+    select m.refusal into v_outcome from _attachment_main(p_service_id, p_url, p_principal) m;
+    if v_outcome is not null then
+        return v_outcome;
     end if;
-    select * into v_main from streams s
-     where s.service_id = p_service_id and s.path = substr(p_url, 2) || '/main' and s.kind = 'entity' for no key update;
-    if v_main.closed_at is not null or v_entity.status in ('stopping', 'stopped', 'killed') then
-        return 'not_running';
+    select b.outcome, b.stream_id into v_outcome, v_stream from attachment_begin(p_service_id, p_url, p_id, p_content_type, v_length) b;
+    if v_outcome <> 'begun' then
+        return v_outcome;
     end if;
-    v_now := clock_timestamp();
-    insert into streams (service_id, path, kind, owner, content_type, is_json, tail, closed_at, created_at)
-    values (p_service_id, v_path, 'attachment', v_entity.created_by, p_content_type, false, v_length, v_now, v_now)
-    on conflict (service_id, path) do nothing
-    returning id into v_stream;
-    if not found then
-        return case when exists (select from entity_attachments a where a.entity_url = p_url and a.id = p_id and a.service_id = p_service_id)
-                    then 'exists' else 'path_taken' end;
-    end if;
-    insert into messages (stream_id, position, payload, count)
-    select v_stream, least(n * c_piece::bigint, v_length), substring(p_bytes from (n - 1) * c_piece + 1 for c_piece), 1
-      from generate_series(1, (v_length + c_piece - 1) / c_piece) n;
-    insert into entity_attachments (service_id, entity_url, id, stream_id, manifest, created_at)
-    values (p_service_id, p_url, p_id, v_stream, p_manifest, v_now);
-    perform _notice(v_stream, v_length, 10);
-    perform _stream_push(v_main.id, p_event, false);
-    perform audit_add(p_service_id, p_by, 'entity.attach', p_url, jsonb_build_object('id', p_id, 'bytes', v_length));
-    return 'created';
+    perform attachment_piece(v_stream, least(n * c_piece::bigint, v_length), substring(p_bytes from (n - 1) * c_piece + 1 for c_piece))
+       from generate_series(1, (v_length + c_piece - 1) / c_piece) n;
+    return attachment_end(p_service_id, p_url, p_principal, p_by, p_id, v_stream, v_length, p_manifest, p_event);
 end
 $$;
 comment on function rouse.attachment_put(integer, text, text, text, text, text, bytea, jsonb, text) is 'Attaches a file to an entity.';
