@@ -42,6 +42,10 @@ type Config struct {
 	Authorizers []contract.Authorizer
 	// Policy says what authorizers' opinions count for.
 	Policy Policy
+	// Operators are not asked about by authorizers in the requests that Inspects
+	// knows: they look at what is wrong with one that is down. Nil Inspects knows none.
+	Operators []Principal
+	Inspects  func(*http.Request) bool
 	// Insecure lets a request without credentials act as whoever its header
 	// electric-principal says, or as system:dev-local.
 	Insecure bool

@@ -27,6 +27,12 @@ type pluginCmd struct {
 	Test  pluginTestCmd  `cmd:"" help:"Run the conformance kit against a plugin's program."`
 }
 
+// operatorOnly says how to be allowed to see plugins.
+var operatorOnly = map[string]string{
+	"FORBIDDEN":        systemOnly["FORBIDDEN"] + `; or have the gateway's settings name you among auth.operators`,
+	"AUTH_UNAVAILABLE": "whom the gateway's settings name among auth.operators, and its file of tokens knows, sees plugins while others are down",
+}
+
 // pluginServeCmd is what the gateway starts of itself.
 type pluginServeCmd struct {
 	Name string `arg:""`
@@ -65,7 +71,7 @@ type pluginState struct {
 
 func (c *pluginLsCmd) Run(r *run) error {
 	return c.connected(r, func(k *caller) error {
-		k.advice = systemOnly
+		k.advice = operatorOnly
 		list := []pluginState{}
 		if err := k.ask(&list, k.plain(http.MethodGet, "/_electric/plugins", nil)); err != nil {
 			return err
@@ -100,7 +106,7 @@ type pluginLogsCmd struct {
 
 func (c *pluginLogsCmd) Run(r *run) error {
 	return c.connected(r, func(k *caller) error {
-		k.advice = systemOnly
+		k.advice = operatorOnly
 		lines := []struct {
 			At   time.Time `json:"at"`
 			Text string    `json:"text"`

@@ -23,6 +23,8 @@ type Auth struct {
 	AuthorizersMayGrant bool `yaml:"authorizers_may_grant"`
 	// DenyByDefault refuses what no authorizer has an opinion on.
 	DenyByDefault bool `yaml:"deny_by_default"`
+	// Operators are principals, such as user:ada, that may see how plugins are doing, whatever authorizers say.
+	Operators []string `yaml:"operators"`
 	// Timeout bounds one hook's answer; zero means 5 s.
 	Timeout time.Duration `yaml:"timeout"`
 	// CacheMax bounds how long any answer is remembered; zero means 5 min.

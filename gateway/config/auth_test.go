@@ -18,6 +18,7 @@ auth:
   authorizers:
     - opa: {policy: /etc/rouse/policy, deadline: 5ms}
   deny_by_default: true
+  operators: [user:ada]
   rate_per_second: 50
 `
 
@@ -32,7 +33,7 @@ func TestTheAuthSectionOfAFile(t *testing.T) {
 	h := c.Auth.Hooks
 	if len(h) != 5 || h[0].Tokens.File != "/etc/rouse/tokens" || h[1].JWT.Skew != time.Minute || h[1].JWT.Require["tenant"] != "one" ||
 		h[2].MTLS.Rules[0].Kind != "service" || h[3].HTTP.Secret.Reveal() != "hunter2" || h[4].Plugin != "ours" ||
-		c.Auth.Authorizers[0].OPA.Deadline != 5*time.Millisecond || !c.Auth.DenyByDefault || c.Auth.RatePerSecond != 50 {
+		c.Auth.Authorizers[0].OPA.Deadline != 5*time.Millisecond || !c.Auth.DenyByDefault || len(c.Auth.Operators) != 1 || c.Auth.RatePerSecond != 50 {
 		t.Errorf("%+v", c.Auth)
 	}
 	if text := fmt.Sprintf("%+v %v", c, *h[3].HTTP); strings.Contains(text, "hunter2") {

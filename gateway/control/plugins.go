@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -66,13 +67,15 @@ var runnerTarget = TransportInfo{Type: "runner", Available: true, TargetSchema: 
 	"properties": map[string]any{"type": map[string]any{"const": "runner"}, "runnerId": map[string]any{"type": "string"}, "subscription_id": map[string]any{"type": "string"}},
 }}
 
+const pluginsPath = "/_electric/plugins"
+
 func (c *Control) registerPlugins() {
 	tags := []string{"server"}
 	add(c, huma.Operation{OperationID: "listTransports", Method: http.MethodGet, Path: "/_electric/transports", Tags: tags,
 		Summary: "The types of dispatch targets, with the schema of each"}, routeOptions{}, nil, c.listTransports)
-	add(c, huma.Operation{OperationID: "listPlugins", Method: http.MethodGet, Path: "/_electric/plugins", Tags: tags,
+	add(c, huma.Operation{OperationID: "listPlugins", Method: http.MethodGet, Path: pluginsPath, Tags: tags,
 		Summary: "How the plugins of this gateway are doing"}, routeOptions{}, []problem.Code{problem.Forbidden}, c.listPlugins)
-	add(c, huma.Operation{OperationID: "getPluginLog", Method: http.MethodGet, Path: "/_electric/plugins/{name}/log", Tags: tags,
+	add(c, huma.Operation{OperationID: "getPluginLog", Method: http.MethodGet, Path: pluginsPath + "/{name}/log", Tags: tags,
 		Summary: "The end of what a plugin of this gateway has printed"}, routeOptions{}, []problem.Code{problem.Forbidden, problem.NotFound}, c.pluginLog)
 }
 
@@ -96,9 +99,25 @@ func (c *Control) listTransports(context.Context, *struct{}) (*transportListOutp
 	return out, nil
 }
 
+// InspectsPlugins knows the requests that only show how plugins are doing.
+func InspectsPlugins(r *http.Request) bool {
+	path := strings.TrimSuffix(r.URL.Path, "/")
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && (path == pluginsPath || strings.HasPrefix(path, pluginsPath+"/"))
+}
+
+// mayInspect lets system principals and operators see how plugins are doing.
+func (c *Control) mayInspect(ctx context.Context) error {
+	if who := from(ctx); !who.trusted() && !c.cfg.Auth.Operates(who.Principal) {
+		return errOperatorOnly
+	}
+	return nil
+}
+
+var errOperatorOnly = problem.New(problem.Forbidden, "Only a system principal, or one that the gateway's settings name as an operator, may do this.")
+
 func (c *Control) listPlugins(ctx context.Context, _ *struct{}) (*pluginListOutput, error) {
-	if !from(ctx).trusted() {
-		return nil, errSystemOnly
+	if err := c.mayInspect(ctx); err != nil {
+		return nil, err
 	}
 	out := &pluginListOutput{Body: []PluginInfo{}}
 	out.Body = append(out.Body, c.plugins()...)
@@ -106,8 +125,8 @@ func (c *Control) listPlugins(ctx context.Context, _ *struct{}) (*pluginListOutp
 }
 
 func (c *Control) pluginLog(ctx context.Context, in *pluginNameInput) (*pluginLogOutput, error) {
-	if !from(ctx).trusted() {
-		return nil, errSystemOnly
+	if err := c.mayInspect(ctx); err != nil {
+		return nil, err
 	}
 	if c.cfg.Plugins != nil {
 		if lines, known := c.cfg.Plugins.Logs(in.Name); known {

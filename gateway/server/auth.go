@@ -18,6 +18,7 @@ import (
 	"github.com/rouse-run/rouse/authhooks/opa"
 	"github.com/rouse-run/rouse/gateway/auth"
 	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/control"
 	"github.com/rouse-run/rouse/gateway/obs"
 	"github.com/rouse-run/rouse/gateway/pluginhost"
 	"github.com/rouse-run/rouse/gateway/store"
@@ -30,7 +31,14 @@ func (s *Server) authChain(db *store.Store) (*auth.Chain, error) {
 	set := auth.Config{Insecure: s.Config.Insecure, Near: auth.NewNear(s.Config.PublicURL, s.Config.Listen, s.Config.InsecureAnywhere),
 		Users: db, Log: s.Log, Timeout: a.Timeout, MaxCache: a.CacheMax, Limit: auth.Limit{PerSecond: a.RatePerSecond, Burst: a.RateBurst},
 		Registry: s.registry(),
-		Policy:   auth.Policy{MayGrant: a.AuthorizersMayGrant, DenyByDefault: a.DenyByDefault}}
+		Policy:   auth.Policy{MayGrant: a.AuthorizersMayGrant, DenyByDefault: a.DenyByDefault}, Inspects: control.InspectsPlugins}
+	for i, name := range a.Operators {
+		p, err := auth.Parse(name)
+		if err != nil {
+			return nil, fmt.Errorf("auth operator %d: %w", i+1, err)
+		}
+		set.Operators = append(set.Operators, p)
+	}
 	hooks := s.authHooks()
 	whoBy, mayBy, err := s.hookProcesses()
 	if err != nil {

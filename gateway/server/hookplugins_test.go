@@ -16,6 +16,17 @@ import (
 	"github.com/rouse-run/rouse/plugins/contract"
 )
 
+// An operator's name that is none is said before anything starts.
+func TestOperatorsAreNamedAsPrincipalsAre(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"user:ada": "", "ada": "operator 1", "robot:x": "operator 1", "": "operator 1"} {
+		err := CheckAuth(t.Context(), config.Config{Auth: config.Auth{Operators: []string{name}}})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
 // The hooks of the settings are plugins beside those of the plugins file, shown no
 // more of a request than they need.
 func TestHooksOfTheSettingsArePlugins(t *testing.T) {

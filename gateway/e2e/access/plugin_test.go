@@ -167,6 +167,56 @@ func TestAHookThatIsAway(t *testing.T) {
 	}
 }
 
+// An authorizer that is down refuses everybody everything, but does not hide from
+// an operator that it is down.
+func TestAnOperatorSeesWhatIsWrongWithAnAuthorizer(t *testing.T) {
+	t.Parallel()
+	file, tokens := tokenFile(t, "system:framework", "user:ada", "user:eve")
+	rules := filepath.Join(t.TempDir(), "policy.rego")
+	if err := os.WriteFile(rules, []byte("package rouse\n\ndecision := \"deny\" if input.resource.id == \"/_electric/plugins\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	gw := servertest.Start(t, servertest.Options{PluginProcesses: true, Configure: func(c *config.Config) {
+		c.Insecure, c.TokensFile = false, file
+		c.Auth.Operators = []string{"user:ada"}
+		c.Auth.Authorizers = []config.Authorizer{{OPA: &config.OPAAuthorizer{Policy: rules, Deadline: 5 * time.Second, CacheFor: time.Millisecond}}}
+	}})
+	c := plain(t)
+	const list, log, other = "/_electric/plugins", "/_electric/plugins/auth-opa/log", "/_electric/runners"
+	ada := bearer(tokens["user:ada"])
+	judge := plugins(t, gw, tokens["user:ada"])["auth-opa"]
+	must(t, 200, c, "GET", gw.URL+list+"/", "", ada...)
+	must(t, 200, c, "GET", gw.URL+log, "", ada...)
+	must(t, 200, c, "GET", gw.URL+other, "", ada...)
+	must(t, 403, c, "GET", gw.URL+list, "", bearer(tokens["system:framework"])...)
+	must(t, 403, c, "GET", gw.URL+log, "", bearer(tokens["user:eve"])...)
+	// Its file is mended by nobody yet: it cannot come back.
+	if err := os.WriteFile(rules, []byte("package"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(judge.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is away, and others are refused", func() bool {
+		return do(t, c, "GET", gw.URL+other, "", bearer(tokens["user:eve"])...).status == 503
+	})
+	for range 2 {
+		p := plugins(t, gw, tokens["user:ada"])["auth-opa"]
+		if p.State == "up" || p.Code == "" {
+			t.Errorf("%+v", p)
+		}
+	}
+	must(t, 200, c, "GET", gw.URL+log, "", ada...)
+	must(t, 503, c, "GET", gw.URL+other, "", ada...)
+	for _, who := range []string{"system:framework", "user:eve"} {
+		for _, path := range []string{list, log} {
+			if a := must(t, 503, c, "GET", gw.URL+path, "", bearer(tokens[who])...); a.code() != "AUTH_UNAVAILABLE" {
+				t.Errorf("%s: %s", who, a.body)
+			}
+		}
+	}
+}
+
 // stopped says whether every thread of a process stands still, where /proc tells:
 // each goes on until the signal has reached it.
 func stopped(t *testing.T, pid int) bool {
