@@ -60,7 +60,7 @@ func evaluate(ctx context.Context, db Database, now time.Time, o store.Observer)
 	for i, payload := range o.Payloads {
 		for _, ev := range events(payload, o.Positions[i]) {
 			ch, run := cond.match(ev)
-			if ch == nil || e.out.Over {
+			if ch == nil {
 				continue
 			}
 			matched = true
@@ -74,7 +74,6 @@ func evaluate(ctx context.Context, db Database, now time.Time, o store.Observer)
 					return e.out, err
 				}
 			}
-			e.out.Over = o.OneShot && o.DebounceMS == 0
 		}
 	}
 	if n := len(o.Positions); n > 0 && o.Positions[n-1] < o.Tail {
@@ -88,7 +87,6 @@ func evaluate(ctx context.Context, db Database, now time.Time, o store.Observer)
 			return e.out, err
 		}
 		e.out.KeepDue = false
-		last = last || o.OneShot
 	case matched && len(st.Changes) > 0:
 		e.out.KeepDue, e.out.DueMS = false, &o.DebounceMS
 	case matched:
@@ -101,7 +99,7 @@ func evaluate(ctx context.Context, db Database, now time.Time, o store.Observer)
 	if len(st.Changes) > 0 {
 		e.out.State = encode(st)
 	}
-	e.out.Over = e.out.Over || last
+	e.out.Over = last
 	return e.out, nil
 }
 

@@ -126,33 +126,6 @@ func TestChangesAreNarrowedByCollectionAndOperation(t *testing.T) {
 	}
 }
 
-func TestAOneShotRegistrationIsToldOnce(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.spawn("/chat/a", "")
-	r.spawn("/chat/b", "")
-	r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/b"})
-	r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/b", DebounceMS: MaxDelay})
-	r.db.Exec(t, `update rouse.observers set one_shot = true`)
-	r.write("chat/b/main", runEnded, runEnded)
-	w := r.worker()
-	r.settle(w)
-	r.one("/chat/a", "wake")
-	r.db.Exec(t, `update rouse.observers set due_at = clock_timestamp() where due_at is not null`)
-	r.settle(w)
-	r.write("chat/b/main", runEnded)
-	r.settle(w)
-	if n := len(r.wakes("/chat/a")); n != 2 {
-		t.Errorf("%d wakes by two registrations", n)
-	}
-	if n := r.count(`select count(*) from rouse.observers`); n != 0 {
-		t.Errorf("%d are left", n)
-	}
-	if n := r.count(`select watched from rouse.streams where path = 'chat/b/main'`); n != 0 {
-		t.Errorf("the stream is watched (%d) by nobody", n)
-	}
-}
-
 // What a run said is found however long ago it began, and however much it said.
 func TestALongRunIsReadBack(t *testing.T) {
 	t.Parallel()

@@ -71,7 +71,6 @@ type Observer struct {
 	SourcePath      string
 	SourceURL       string
 	Condition       string
-	OneShot         bool
 	DebounceMS      int32
 	IncludeResponse bool
 	Principal       string
@@ -96,7 +95,7 @@ func (s *Store) ObserveTake(ctx context.Context, after int64, limit, bytes int32
 		var o Observer
 		var state, entity, typ, parent *string
 		var stream *int64
-		if err := rows.Scan(&o.ID, &o.Service, &o.Kind, &o.SubscriberURL, &o.SourcePath, &o.SourceURL, &o.Condition, &o.OneShot, &o.DebounceMS,
+		if err := rows.Scan(&o.ID, &o.Service, &o.Kind, &o.SubscriberURL, &o.SourcePath, &o.SourceURL, &o.Condition, &o.DebounceMS,
 			&o.IncludeResponse, &o.Principal, &state, &o.Due, &stream, &o.Acked, &o.Tail, &o.Over, &o.Ended, &entity, &typ, &parent,
 			&o.Positions, &o.Payloads); err != nil {
 			return err
@@ -105,7 +104,7 @@ func (s *Store) ObserveTake(ctx context.Context, after int64, limit, bytes int32
 		o.SourceEntity, o.SourceType, o.SourceParent = str(entity), str(typ), str(parent)
 		out = append(out, o)
 		return nil
-	}, `select id, service_id, kind, subscriber_url, source_path, source_url, condition, one_shot, debounce_ms, include_response, principal,
+	}, `select id, service_id, kind, subscriber_url, source_path, source_url, condition, debounce_ms, include_response, principal,
 		state, due, stream_id, acked, tail, over, ended, source_entity, source_type, source_parent, positions, payloads
 		from rouse.observe_take($1, $2, $3)`, after, limit, bytes)
 	return out, err
