@@ -172,6 +172,9 @@ func (c *caller) hint(e *call.Error) string {
 	case "STREAM_NOT_FOUND":
 		return `"rouse stream create PATH" makes it`
 	case "STREAM_EXISTS":
+		if strings.HasPrefix(e.Detail, "The plain stream ") {
+			return `"rouse stream read PATH" shows what it holds, "rouse stream fork" keeps it under another name, "rouse stream delete PATH" frees the name`
+		}
 		return `"rouse stream info PATH" shows how it is configured`
 	case "UNAUTHENTICATED":
 		return "set ROUSE_TOKEN or --token to a token of this gateway; in `rouse dev`, --as user:NAME is enough"

@@ -407,11 +407,36 @@ func (c *Control) spawn(ctx context.Context, in *spawnInput) (*entityTxOutput, e
 			}
 			return &entityTxOutput{Body: EntityTx{entityOf(res.Entity), res.TxID}}, nil
 		}
+		if res.Outcome == "path_taken" {
+			return nil, c.taken(ctx, url)
+		}
 		if res.Outcome != "type_changed" {
 			return nil, spawnRefusal(res.Outcome, policy)
 		}
 	}
 	return nil, problem.New(problem.Overloaded, "The entity type keeps changing. Try again.")
+}
+
+// taken says which plain stream stands where an entity's would. Its content is
+// somebody else's, so it is never made the entity's.
+func (c *Control) taken(ctx context.Context, url string) error {
+	for _, name := range []string{url + "/main", url + "/error"} {
+		m, err := c.cfg.Store.StreamHead(ctx, from(ctx).service, streamName(name))
+		if err != nil {
+			return err
+		}
+		why := ""
+		switch {
+		case m.Kind != "app" || m.Outcome == store.NotFound:
+			continue
+		case m.Outcome == store.Gone:
+			why = fmt.Sprintf("The plain stream %s has the name of a stream of this entity. It is deleted, but forks of it still read it: delete those, or choose another url.", name)
+		default:
+			why = fmt.Sprintf("The plain stream %s has the name of a stream of this entity. Fork it if it is wanted, delete it and spawn again, or choose another url.", name)
+		}
+		return problem.New(problem.StreamExists, why).WithMeta("stream", name)
+	}
+	return spawnRefusal("path_taken", nil)
 }
 
 func spawnRefusal(outcome string, policy json.RawMessage) error {
