@@ -8,7 +8,7 @@ LDFLAGS := $(if $(RELEASE),-X github.com/rouse-run/rouse/gateway/cli.release=$(R
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## the binary, bin/rouse
@@ -26,6 +26,17 @@ test: ## everything that is checked before a change lands
 	$(GO) vet ./...
 	cd gateway/bench && $(GO) vet ./... && $(GO) test ./...
 	$(GO) test -race -timeout 20m ./...
+
+VERSION ?= 18
+# What speaks to Postgres, and how it plans.
+ON_POSTGRES := ./sql/... ./gateway/devpg/... ./gateway/store/... ./gateway/claims ./gateway/dispatch ./gateway/control ./gateway/observation \
+  ./gateway/subscriptions ./gateway/shape ./gateway/feed ./gateway/retention ./gateway/seal ./gateway/streams ./gateway/e2e/pools ./gateway/e2e/fault
+
+.PHONY: test-postgres
+test-postgres: ## the tests that a Postgres matters to, on VERSION=15, 16, 17 or 18, which is fetched if it is not here
+	@.ci/deps go
+	bin=$$(.ci/postgres $(VERSION)) && [ -x "$$bin/pg_dump" ] || skip='-skip TestSchemaSnapshotIsWhatMigrationsMake'; \
+	  ROUSE_PG_BIN=$$bin $(GO) test -p 1 -timeout 20m $$skip $(ON_POSTGRES)
 
 .PHONY: bench
 bench: build ## the figures of the performance page, next to those of other systems in the same run

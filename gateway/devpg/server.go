@@ -27,6 +27,8 @@ type Options struct {
 	DownloadMirror string
 	// Settings are added to, and win over, those this package chooses.
 	Settings map[string]string
+	// Env is added to the little that the server sees of our environment.
+	Env []string
 	// IdleStop makes a server that several processes share and that outlives this one.
 	IdleStop *IdleStop
 	// Progress is told of each step that may take a moment; nil = nobody.
@@ -228,7 +230,7 @@ func (s *Server) launchAndWait(ctx context.Context) (said string, err error) {
 	if err != nil {
 		return "", err
 	}
-	proc, err := launch(ctx, s.acct, log, s.opts.IdleStop, s.bin.Path("postgres"), "-D", s.files.data())
+	proc, err := launch(ctx, s.acct, log, s.opts.Env, s.opts.IdleStop, s.bin.Path("postgres"), "-D", s.files.data())
 	if err != nil {
 		return "", err
 	}
@@ -289,10 +291,13 @@ func (s *Server) Stop(ctx context.Context) error {
 }
 
 // Kill crashes the server: every process of it is killed with −9. Restart brings it back.
-func (s *Server) Kill(ctx context.Context) error {
+func (s *Server) Kill(ctx context.Context) error { return s.Down(ctx, Crash) }
+
+// Down takes the server down in the given mode. Restart brings it back.
+func (s *Server) Down(ctx context.Context, mode Mode) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.down(ctx, Crash)
+	return s.down(ctx, mode)
 }
 
 // Restart takes the server down in the given mode, if it is up, and starts it again on the same port and socket.

@@ -88,7 +88,7 @@ type process struct {
 }
 
 // launch starts program under the account, its output going to log.
-func launch(ctx context.Context, acct account, log *os.File, idle *IdleStop, program string, args ...string) (_ *process, err error) {
+func launch(ctx context.Context, acct account, log *os.File, env []string, idle *IdleStop, program string, args ...string) (_ *process, err error) {
 	script, argv := tiedScript, []string{}
 	if idle != nil {
 		script = idleScript
@@ -96,7 +96,7 @@ func launch(ctx context.Context, acct account, log *os.File, idle *IdleStop, pro
 	}
 	argv = append(append([]string{"-c", script, "rouse-postgres"}, argv...), append([]string{program}, args...)...)
 	shell := exec.Command("/bin/sh", argv...)
-	shell.Dir, shell.Env = "/", childEnv()
+	shell.Dir, shell.Env = "/", append(childEnv(), env...)
 	shell.Stdout, shell.Stderr = log, log
 	shell.SysProcAttr = acct.attr()
 
@@ -243,7 +243,11 @@ func postmasterPID(data string) (pid int, ready bool) {
 	if err != nil {
 		return 0, false
 	}
-	return pid, len(lines) > 7 && strings.TrimSpace(lines[7]) == "ready"
+	if len(lines) <= 7 {
+		return pid, false
+	}
+	status := strings.TrimSpace(lines[7])
+	return pid, status == "ready" || status == "standby" // the latter answers reads
 }
 
 // stopOrphan ends a server that a dead owner left running on data. It is sure of the pid only when the process's

@@ -103,7 +103,11 @@ func (f *Feed) Rows(ctx context.Context, sink RowSink, maxBytes int) error {
 		return err
 	}
 	slot := rowsSlot + "_" + randomName()
-	at, err := makeRowsSlot(ctx, pc, slot)
+	err = wantRowsPublication(ctx, pc)
+	var at LSN
+	if err == nil {
+		at, err = makeRowsSlot(ctx, pc, slot)
+	}
 	if err != nil {
 		closeConn(ctx, pc)
 		return err
@@ -152,6 +156,16 @@ func (f *Feed) dialRows(ctx context.Context) (*pgconn.PgConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.ConnectTimeout)
 	defer cancel()
 	return pgconn.ConnectConfig(ctx, cfg)
+}
+
+// wantRowsPublication asks whether the publication exists: from Postgres 18 on a
+// session without it begins all the same, and never gets a row.
+func wantRowsPublication(ctx context.Context, pc *pgconn.PgConn) error {
+	res, err := pc.Exec(ctx, fmt.Sprintf("select from pg_publication where pubname = '%s'", RowsPublication)).ReadAll()
+	if err == nil && (len(res) != 1 || len(res[0].Rows) != 1) {
+		err = errNoPublication
+	}
+	return err
 }
 
 // makeRowsSlot returns the position from which on the slot sees every commit.

@@ -291,6 +291,10 @@ type Options struct {
 	Settings map[string]string
 	// Unmigrated leaves the server's databases empty.
 	Unmigrated bool
+	// Dir is where the server's files are; empty = a temporary directory. The test removes what it names.
+	Dir string
+	// Env is added to the little that the server sees of our environment.
+	Env []string
 }
 
 // Instance is a server of one test, with one database.
@@ -303,34 +307,11 @@ type Instance struct {
 // log is printed when the test fails.
 func Server(t testing.TB, opts Options) *Instance {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "rouse-pg-")
-	if err == nil {
-		err = os.Chmod(dir, 0o711) // as root the server runs as somebody else, who must get through
+	dir := opts.Dir
+	if dir == "" {
+		dir = serverDir(t)
 	}
-	if err != nil {
-		t.Fatalf("pgtest: %v", err)
-	}
-	srv, err := devpg.Start(t.Context(), devpg.Options{Dir: dir, Settings: opts.Settings})
-	t.Cleanup(func() {
-		if srv != nil {
-			ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
-			defer cancel()
-			if err := srv.Stop(ctx); err != nil {
-				t.Errorf("pgtest: %v", err)
-			}
-			if raw, err := os.ReadFile(srv.LogPath()); err == nil && t.Failed() {
-				t.Logf("pgtest: the server's log ends with\n%s", raw[max(0, len(raw)-4000):])
-			}
-		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Errorf("pgtest: %v", err)
-		}
-	})
-	if err != nil {
-		t.Fatalf("pgtest: %v", err)
-	}
-	in := &Instance{Server: srv, DB: &DB{Name: devpg.Database, DSN: srv.DSN(devpg.Database),
-		server: cluster{SocketDir: srv.SocketDir(), Port: srv.Port(), Password: srv.Password(), root: dir}}}
+	in := start(t, dir, devpg.Options{Dir: dir, Settings: opts.Settings, Env: opts.Env})
 	if !opts.Unmigrated {
 		m, err := migrate.New(migrate.Options{DSN: in.DB.DSN, Source: migrate.Embedded("test")})
 		if err == nil {
@@ -341,4 +322,42 @@ func Server(t testing.TB, opts Options) *Instance {
 		}
 	}
 	return in
+}
+
+// serverDir is a directory for one server, which goes with the test.
+func serverDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rouse-pg-")
+	if err == nil {
+		err = os.Chmod(dir, 0o711) // as root the server runs as somebody else, who must get through
+	}
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Errorf("pgtest: %v", err)
+		}
+	})
+	return dir
+}
+
+func start(t testing.TB, dir string, opts devpg.Options) *Instance {
+	t.Helper()
+	srv, err := devpg.Start(t.Context(), opts)
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
+		defer cancel()
+		if err := srv.Stop(ctx); err != nil {
+			t.Errorf("pgtest: %v", err)
+		}
+		if raw, err := os.ReadFile(srv.LogPath()); err == nil && t.Failed() {
+			t.Logf("pgtest: the server's log ends with\n%s", raw[max(0, len(raw)-4000):])
+		}
+	})
+	return &Instance{Server: srv, DB: &DB{Name: devpg.Database, DSN: srv.DSN(devpg.Database),
+		server: cluster{SocketDir: srv.SocketDir(), Port: srv.Port(), Password: srv.Password(), root: dir}}}
 }

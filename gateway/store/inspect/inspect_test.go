@@ -27,8 +27,11 @@ func TestServerSetUpAsWeDoIsFine(t *testing.T) {
 	t.Parallel()
 	in := pgtest.Server(t, pgtest.Options{})
 	findings := Run(t.Context(), Target{DSN: in.DB.DSN, Source: migrate.Embedded("test")})
-	if worst := Worst(findings); worst != OK {
-		t.Errorf("worst is %s: %+v", worst, findings)
+	for _, f := range findings {
+		// Some builds of Postgres come without lz4.
+		if f.Severity != OK && !(f.Code == "ENCODING" && strings.Contains(f.Detail, "lz4")) {
+			t.Errorf("%+v", f)
+		}
 	}
 	want := []string{"PG_VERSION", "PG_WRITABLE", "WAL_LEVEL", "REPLICATION_CAPACITY", "SLOT_WAL_CAP", "DURABILITY", "IDLE_IN_TRANSACTION",
 		"ENCODING", "REPLICATION_CONNECTION", "POOLER", "SLOTS", "OLD_SNAPSHOTS", "MIGRATIONS"}
