@@ -35,7 +35,7 @@ ON_POSTGRES := ./sql/... ./gateway/devpg/... ./gateway/store/... ./gateway/claim
 .PHONY: test-postgres
 test-postgres: ## the tests that a Postgres matters to, on VERSION=15, 16, 17 or 18, which is fetched if it is not here
 	@.ci/deps go
-	bin=$$(.ci/postgres $(VERSION)) && [ -x "$$bin/pg_dump" ] || skip='-skip TestSchemaSnapshotIsWhatMigrationsMake'; \
+	bin=$$(.ci/postgres $(VERSION)) || exit 1; [ -x "$$bin/pg_dump" ] || skip='-skip TestSchemaSnapshotIsWhatMigrationsMake'; \
 	  ROUSE_PG_BIN=$$bin $(GO) test -p 1 -timeout 20m $$skip $(ON_POSTGRES)
 
 .PHONY: bench
