@@ -323,7 +323,7 @@ func (p Spec) with(config map[string]any) Spec {
 }
 
 // fast is a pace that tests can wait for.
-var fast = pace{window: time.Minute, open: 400 * time.Millisecond, backoff: 5 * time.Millisecond, backoffMost: 50 * time.Millisecond, health: 50 * time.Millisecond}
+var fast = pace{window: time.Minute, open: 400 * time.Millisecond, backoff: 5 * time.Millisecond, backoffMost: 50 * time.Millisecond, health: 50 * time.Millisecond, look: 10 * time.Millisecond}
 
 // fakeSigner shows what was signed.
 type fakeSigner struct{}

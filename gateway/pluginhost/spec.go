@@ -44,6 +44,9 @@ type Spec struct {
 	// its answers are remembered; nil means Authorization, an empty list none. They
 	// are read at the gateway's start.
 	Headers []string `yaml:"headers" json:"headers,omitempty"`
+	// Reads are the files and folders that it reads when it starts: one that does
+	// not run is started again when they change.
+	Reads []string `yaml:"-" json:"-"`
 	// Config is handed to the plugin as JSON.
 	Config map[string]any `yaml:"config" json:"config,omitempty"`
 }

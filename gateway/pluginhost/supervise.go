@@ -2,6 +2,7 @@ package pluginhost
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"math/rand/v2"
 	"sync"
@@ -17,6 +18,7 @@ const (
 	backoffFirst   = 50 * time.Millisecond
 	backoffMost    = time.Second
 	healthPeriod   = 2 * time.Second
+	lookPeriod     = 300 * time.Millisecond
 	missesMost     = 2
 	// exitSeen bounds how much later than at its socket the end of a process is seen.
 	exitSeen = 250 * time.Millisecond
@@ -34,9 +36,11 @@ const (
 // pace are the times of the supervision; tests have shorter ones.
 type pace struct {
 	window, open, backoff, backoffMost, health time.Duration
+	// look is the time between two looks at the files that a plugin which does not run reads.
+	look time.Duration
 }
 
-var usualPace = pace{failuresWindow, circuitOpen, backoffFirst, backoffMost, healthPeriod}
+var usualPace = pace{failuresWindow, circuitOpen, backoffFirst, backoffMost, healthPeriod, lookPeriod}
 
 // child keeps one plugin process running under one Spec.
 type child struct {
@@ -79,6 +83,7 @@ func (c *child) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		c.set(stateStarting, nil, nil)
 		c.deps.metrics.starts.WithLabelValues(c.name).Inc()
+		found := footprint(c.spec.Reads)
 		inst, err := c.begin(ctx)
 		if err == nil {
 			c.set(stateUp, inst, nil)
@@ -94,7 +99,7 @@ func (c *child) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		c.failed(ctx, err)
+		c.failed(ctx, err, found)
 	}
 }
 
@@ -106,8 +111,9 @@ func (c *child) grace(ctx context.Context, err error) time.Duration {
 	return 0
 }
 
-// failed counts a failure and waits until the next start.
-func (c *child) failed(ctx context.Context, err error) {
+// failed counts a failure and waits until the next start: no longer than until
+// the files that it reads are not those any more that were found at the last one.
+func (c *child) failed(ctx context.Context, err error, found [sha256.Size]byte) {
 	e, ok := errors.AsType[*Error](err)
 	if !ok {
 		e = wrap(CodeStartFailed, err, "the plugin does not run")
@@ -144,9 +150,26 @@ func (c *child) failed(ctx context.Context, err error) {
 	c.set(state, nil, e)
 	t := time.NewTimer(wait)
 	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
+	var look <-chan time.Time
+	if len(c.spec.Reads) > 0 {
+		tick := time.NewTicker(c.pace.look)
+		defer tick.Stop()
+		look = tick.C
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			return
+		case <-look:
+			if footprint(c.spec.Reads) != found {
+				c.mu.Lock()
+				c.failures = nil // which were for what those files held
+				c.mu.Unlock()
+				return
+			}
+		}
 	}
 }
 

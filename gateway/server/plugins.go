@@ -62,7 +62,23 @@ func (s *Server) amend(set *pluginhost.Set) error {
 		}
 		set.AuthHooks[p.name] = p.spec
 	}
+	for name, p := range set.AuthHooks {
+		if p.Builtin != "" {
+			p.Reads = hookFiles(p.Config)
+			set.AuthHooks[name] = p
+		}
+	}
 	return nil
+}
+
+// hookFiles are the files that the settings of a built-in hook name.
+func hookFiles(settings map[string]any) (files []string) {
+	for _, name := range []string{"file", "keys_file", "policy"} {
+		if path, ok := settings[name].(string); ok && path != "" {
+			files = append(files, path)
+		}
+	}
+	return files
 }
 
 // carriers checks targets with the transports there are at the moment.

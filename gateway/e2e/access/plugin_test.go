@@ -217,6 +217,43 @@ func TestAnOperatorSeesWhatIsWrongWithAnAuthorizer(t *testing.T) {
 	}
 }
 
+// A policy that is broken when its process has to begin anew refuses everybody;
+// once it is mended it counts at once, however long it was left alone for.
+func TestAMendedPolicyCountsAtOnce(t *testing.T) {
+	t.Parallel()
+	file, tokens := tokenFile(t, "user:ada")
+	folder := filepath.Join(t.TempDir(), "policy")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(folder, "rules.rego"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("package rouse\n")
+	gw := servertest.Start(t, servertest.Options{PluginProcesses: true, Configure: func(c *config.Config) {
+		c.Insecure, c.TokensFile, c.Auth.Operators = false, file, []string{"user:ada"}
+		c.Auth.Authorizers = []config.Authorizer{{OPA: &config.OPAAuthorizer{Policy: folder, Deadline: 5 * time.Second, CacheFor: time.Millisecond}}}
+	}})
+	c, ada := plain(t), bearer(tokens["user:ada"])
+	must(t, 200, c, "GET", gw.URL+"/_electric/runners", "", ada...)
+	write("package")
+	if err := syscall.Kill(plugins(t, gw, tokens["user:ada"])["auth-opa"].PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is left alone", func() bool { return plugins(t, gw, tokens["user:ada"])["auth-opa"].State == "circuit_open" })
+	must(t, 503, c, "GET", gw.URL+"/_electric/runners", "", ada...)
+	write("package rouse\n\ndecision := false\n")
+	mended := time.Now()
+	until(t, "the mended policy counts", func() bool { return do(t, c, "GET", gw.URL+"/_electric/runners", "", ada...).status == 403 })
+	t.Logf("it counts after %v", time.Since(mended))
+	if d := time.Since(mended); d > 10*time.Second {
+		t.Errorf("the mended policy counts after %v only", d)
+	}
+}
+
 // stopped says whether every thread of a process stands still, where /proc tells:
 // each goes on until the signal has reached it.
 func stopped(t *testing.T, pid int) bool {
