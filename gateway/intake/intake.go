@@ -30,6 +30,14 @@ const (
 // Reader reads bodies. The zero values of all but Budget have defaults.
 type Reader struct {
 	Budget *Budget
+	// Share, if there is one, is the part of the budget that bodies of this kind may
+	// fill together.
+	Share *Budget
+	// Whole is from how many bytes on a body is given all the memory that it may
+	// need at once: large ones that have begun then wait for none that waits for
+	// them, and leave nothing behind that they have outgrown. Zero: it grows with
+	// what has come.
+	Whole int64
 	// MaxBytes bounds one body (default 16 MiB).
 	MaxBytes int64
 	// Stall is how long nothing may come (default 30 s).
@@ -56,7 +64,7 @@ func (rd Reader) Read(w http.ResponseWriter, r *http.Request) (data []byte, rele
 	if err != nil {
 		w.Header()["Connection"] = []string{"close"}
 	}
-	return data, func() { b.Budget.release(b.held) }, err
+	return data, func() { b.give(b.held) }, err
 }
 
 func (rd Reader) defaults() Reader {
@@ -113,7 +121,11 @@ func (b *body) read() ([]byte, error) {
 			if known > 0 {
 				factor = 4 // it will all be needed
 			}
-			if buf, err = b.grow(buf, min(most, int64(n)*factor)); err != nil {
+			next := min(most, int64(n)*factor)
+			if b.Whole > 0 && next > b.Whole {
+				next = most
+			}
+			if buf, err = b.grow(buf, next); err != nil {
 				return nil, err
 			}
 			b.deadline(n)
@@ -155,21 +167,40 @@ func result(buf []byte) []byte {
 // grow reserves memory and moves buf into it.
 func (b *body) grow(buf []byte, size int64) ([]byte, error) {
 	n := size - int64(len(buf))
-	if !b.Budget.tryAcquire(n) {
-		ctx, cancel := context.WithTimeout(b.r.Context(), b.Wait)
-		defer cancel()
-		began := time.Now()
-		if b.Budget.acquire(ctx, n) != nil {
-			return nil, problem.New(problem.Overloaded, "Too many bodies are in flight. Try again.")
-		}
-		waited := time.Since(began)
-		b.Wait -= waited
-		b.started = b.started.Add(waited) // which was not the client's
+	if !b.reserve(b.Share, n) || !b.reserve(b.Budget, n) {
+		return nil, problem.New(problem.Overloaded, "Too many bodies are in flight. Try again.")
 	}
 	b.held += n
 	grown := make([]byte, size)
 	copy(grown, buf)
 	return grown, nil
+}
+
+// reserve takes n bytes of one budget, and waits for them. What was taken of the
+// share is given back if there is none of the whole.
+func (b *body) reserve(from *Budget, n int64) bool {
+	if from == nil || from.tryAcquire(n) {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(b.r.Context(), b.Wait)
+	defer cancel()
+	began := time.Now()
+	err := from.acquire(ctx, n)
+	waited := time.Since(began)
+	b.Wait -= waited
+	b.started = b.started.Add(waited) // which was not the client's
+	if err != nil && from == b.Budget && b.Share != nil {
+		b.Share.release(n)
+	}
+	return err == nil
+}
+
+// give gives n bytes back.
+func (b *body) give(n int64) {
+	b.Budget.release(n)
+	if b.Share != nil {
+		b.Share.release(n)
+	}
 }
 
 // deadline says until when the next bytes must come, when n have come.

@@ -149,6 +149,46 @@ func TestAnAnnouncedBodyHoldsLittle(t *testing.T) {
 	eventually(t, "it is given up", func() bool { return budget.Held() == 0 })
 }
 
+// Large bodies of one kind have a share of the budget. One that has begun is given
+// all it needs, or waits holding little, so that they never wait for each other.
+func TestLargeBodiesTakeTurnsInTheirShare(t *testing.T) {
+	t.Parallel()
+	const whole, size = 64 << 10, 400 << 10
+	budget, share := NewBudget(64<<20), NewBudget(2*size)
+	addr := serve(t, Reader{Budget: budget, Share: share, Whole: whole, MaxBytes: size, Wait: 20 * time.Second})
+	first := begin(t, addr, size)
+	first.send(strings.Repeat("x", whole+1))
+	eventually(t, "it has all it needs", func() bool { return share.Held() == size && budget.Held() == size })
+	second := begin(t, addr, size)
+	second.send(strings.Repeat("x", whole+1))
+	third := begin(t, addr, -1)
+	third.send(fmt.Sprintf("%x\r\n%s\r\n", size, strings.Repeat("x", size)) + "0\r\n\r\n")
+	eventually(t, "the others wait", func() bool { return share.Held() == size+2*whole && budget.Held() == share.Held() })
+	first.send(strings.Repeat("x", size-whole-1))
+	if status, body := first.answer(); status != 200 || body != fmt.Sprint(size) {
+		t.Errorf("the first: %d %s", status, body)
+	}
+	second.send(strings.Repeat("x", size-whole-1))
+	for name, q := range map[string]request{"the second": second, "the third": third} {
+		if status, body := q.answer(); status != 200 || body != fmt.Sprint(size) {
+			t.Errorf("%s: %d %s", name, status, body)
+		}
+	}
+	eventually(t, "nothing is held", func() bool { return budget.Held() == 0 && share.Held() == 0 })
+	// Where the whole is taken, nothing of the share stays with who was refused.
+	if !budget.tryAcquire(32 << 20) {
+		t.Fatal("there is no room")
+	}
+	share = NewBudget(256 << 20)
+	addr = serve(t, Reader{Budget: budget, Share: share, Whole: whole, MaxBytes: 32 << 20, Wait: time.Millisecond})
+	q := begin(t, addr, 30<<20)
+	q.send(strings.Repeat("x", whole+1))
+	if status, body := q.answer(); status != 503 {
+		t.Errorf("beyond the budget: %d %s", status, body)
+	}
+	eventually(t, "what it held is given back", func() bool { return budget.Held() == 32<<20 && share.Held() == 0 })
+}
+
 func TestSlowBodiesAreCutOff(t *testing.T) {
 	t.Parallel()
 	budget := NewBudget(64 << 20)
