@@ -18,7 +18,7 @@ type due struct {
 
 func (r *rig) take(limit int) []due {
 	r.t.Helper()
-	rows, err := r.c.Query(r.ctx(), `select wake_id::text, consumer_name, epoch, attempt, lease_ms from rouse._delivery_take($1, $2)`, limit, r.now)
+	rows, err := r.c.Query(r.ctx(), `select wake_id::text, consumer_name, epoch, attempt, lease_ms from rouse._delivery_lend($1, $1, '{}', $2)`, limit, r.now)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -47,6 +47,19 @@ func TestMove(t *testing.T) {
 			"2 worker-pool "+kyle+" to the office, 1 runner "+kyle+" to the office")
 		equal(t, "noted", one[int](r, `select count(*)::int from rouse.audit_log where action = 'entity.move' and resource = $1`, e.url), 2)
 	})
+	t.Run("again and again", func(t *testing.T) {
+		t.Parallel()
+		r := setup(t)
+		e, other := r.entity("/chat/1", toRunner("laptop")), r.entity("/chat/2", toRunner("laptop"))
+		r.move(other, kyle, toPool("coding"), nil)
+		for i := range 203 {
+			if out, _ := r.move(e, kyle, []string{toPool("coding"), toRunner("laptop")}[i%2], nil); out != "moved" {
+				t.Fatalf("move %d: %s", i+1, out)
+			}
+		}
+		equal(t, "the last ones are kept", one[string](r, `select count(*) || ' ' || min(revision) || ' ' || max(revision) from rouse.entity_policy_history where entity_url = $1`, e.url), "200 4 203")
+		equal(t, "of each", one[int](r, `select count(*)::int from rouse.entity_policy_history where entity_url = $1`, other.url), 1)
+	})
 	t.Run("that nobody could be told of", func(t *testing.T) {
 		t.Parallel()
 		r := setup(t)

@@ -40,7 +40,7 @@ func webhookEntity(r *rig, n int) entity {
 	e := r.entity(fmt.Sprintf("/chat/%d", n), toWebhook)
 	r.push(e)
 	r.exec(`select rouse.dispatch_route(array[$1::bigint], array[$2::bigint])`, e.stream, r.tail(e))
-	r.exec(`select rouse.delivery_take(1)`)
+	r.exec(`select rouse.delivery_lend(1, 1, '{}')`)
 	return e
 }
 
@@ -323,7 +323,7 @@ func TestInterleavings(t *testing.T) {
 				return e
 			},
 			a: func(*rig, entity) []call {
-				return []call{sqlCall("take", `select count(*)::text from rouse.delivery_take(10)`)}
+				return []call{sqlCall("take", `select count(*)::text from rouse.delivery_lend(10, 10, '{}')`)}
 			},
 			check: func(t *testing.T, r *rig, e entity, a, b []string) {
 				oneOf(t, a, b, "1 | granted", "0 | granted")

@@ -154,7 +154,7 @@ func TestGivenUp(t *testing.T) {
 		for giveUp, want := range map[string]string{`{"attempts":9}`: "parked", `{"afterMs":60000}`: "failed"} {
 			r := fallback(t)
 			e := r.woken("/chat/1", `{"targets":[{"type":"webhook","url":"`+hook+`"}],"giveUp":`+giveUp+`}`)
-			r.exec(`select rouse._delivery_take(1, $1)`, r.now)
+			r.exec(`select rouse._delivery_lend(1, 1, '{}', $1)`, r.now)
 			equal(t, giveUp, one[string](r, `select rouse._delivery_result(1, $1::uuid, 1, 'permanent', 0, 410, 'gone', $2)`, r.state(e).Wake, r.now), want)
 			r.after(time.Minute)
 			r.reap()

@@ -111,7 +111,7 @@ func costIsWhatIsTouched(t *testing.T, when string) {
 			r.exec(`update rouse.consumers set due_at = clock_timestamp(), lease_expires_at = clock_timestamp() where id = $1`, picked.consumer)
 			r.exec(`select rouse.claim_reap(500)`)
 		}},
-		{"delivery_take", 64 * 12, func() { r.exec(`select rouse.delivery_take(64)`) }},
+		{"delivery_lend", 64 * 12, func() { r.exec(`select rouse.delivery_lend(64, 64, '{}')`) }},
 		{"runner_heartbeat while online", 20, func() { r.beat("mac", time.Hour) }},
 		{"dispatch_route of one for a pool", 60, func() { r.exec(`select rouse.dispatch_route(array[$1::bigint], array[11::bigint])`, ofPool[0]) }},
 		{"dispatch_route of one of several targets", 90, func() { r.exec(`select rouse.dispatch_route(array[$1::bigint], array[11::bigint])`, ofChain[0]) }},
@@ -146,7 +146,7 @@ func costIsWhatIsTouched(t *testing.T, when string) {
 			for _, e := range []entity{warm, warmHook, warmPool, warmChain} {
 				r.push(e)
 				r.exec(`select rouse.dispatch_route(array[$1::bigint], array[$2::bigint])`, e.stream, r.tail(e))
-				r.exec(`select rouse.delivery_take(10)`)
+				r.exec(`select rouse.delivery_lend(10, 10, '{}')`)
 				r.exec(`update rouse.consumers set due_at = clock_timestamp() where id = $1`, e.consumer)
 				r.exec(`select rouse.claim_reap(10)`)
 				ask := e.acquire().with("trusted", true)

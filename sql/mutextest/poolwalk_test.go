@@ -144,7 +144,7 @@ func (x *walker) actions(t *rapid.T) map[string]func(*rapid.T) {
 		},
 		"deliver": func(t *rapid.T) {
 			outcome := rapid.SampledFrom([]string{"accepted", "done", "retry", "permanent", "unknown"}).Draw(t, "outcome")
-			for _, became := range one[[]string](r, `select coalesce(array_agg(rouse._delivery_result(1, d.wake_id, d.attempt, $2, 0, 200, null, $1)), '{}') from rouse._delivery_take(1, $1) d`, r.now, outcome) {
+			for _, became := range one[[]string](r, `select coalesce(array_agg(rouse._delivery_result(1, d.wake_id, d.attempt, $2, 0, 200, null, $1)), '{}') from rouse._delivery_lend(1, 1, '{}', $1) d`, r.now, outcome) {
 				x.done["deliver "+became]++
 			}
 		},
@@ -186,7 +186,7 @@ func (x *walker) finish(t *rapid.T) {
 		}
 		// What was refused for good is a person's to send again.
 		r.exec(`select rouse._wake_redeliver(1, wake_id, $1, $2) from rouse.wake_notifications where delivery_status = 'failed' and resolved_at is null`, kyle, r.now)
-		r.exec(`select rouse._delivery_result(1, d.wake_id, d.attempt, 'done', 0, 200, null, $1) from rouse._delivery_take(100, $1) d`, r.now)
+		r.exec(`select rouse._delivery_result(1, d.wake_id, d.attempt, 'done', 0, 200, null, $1) from rouse._delivery_lend(100, 100, '{}', $1) d`, r.now)
 		for _, e := range x.entities {
 			if r.parked(e) != "idle f" {
 				r.redrive(e, kyle)

@@ -363,7 +363,7 @@ func TestDeliveryMovesOn(t *testing.T) {
 	const pushFirst = `{"targets":[{"type":"webhook","url":"` + hook + `"%s},{"type":"runner","runnerId":"laptop"%s}]%s}`
 	result := func(r *rig, e entity, outcome string) string {
 		r.t.Helper()
-		n := one[int](r, `select count(*)::int from rouse._delivery_take(10, $1)`, r.now)
+		n := one[int](r, `select count(*)::int from rouse._delivery_lend(10, 10, '{}', $1)`, r.now)
 		if n != 1 {
 			r.t.Fatalf("%d wakes due", n)
 		}
