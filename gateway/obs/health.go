@@ -2,8 +2,10 @@ package obs
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/rouse-run/rouse/gateway/problem"
@@ -23,24 +25,18 @@ type Reason struct {
 // Health collects the checks of a gateway's parts.
 type Health struct {
 	mu    sync.Mutex
-	live  map[string]Check
 	ready map[string]Check
 	notes []func() []Reason
 }
 
-// NewHealth gives an empty collection: live and ready.
-func NewHealth() *Health { return &Health{live: map[string]Check{}, ready: map[string]Check{}} }
-
-// Live adds a check whose failure only a restart mends.
-func (h *Health) Live(name string, c Check) { h.add(h.live, name, c) }
+// NewHealth gives an empty collection: ready.
+func NewHealth() *Health { return &Health{ready: map[string]Check{}} }
 
 // Ready adds a check whose failure means: send requests elsewhere for now.
-func (h *Health) Ready(name string, c Check) { h.add(h.ready, name, c) }
-
-func (h *Health) add(to map[string]Check, name string, c Check) {
+func (h *Health) Ready(name string, c Check) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	to[name] = c
+	h.ready[name] = c
 }
 
 // Note adds what is not well but no reason to send requests elsewhere: /readyz tells it beside its answer.
@@ -62,55 +58,46 @@ func (h *Health) Degraded() []Reason {
 	return all
 }
 
-// NotLive lists what fails among the live checks, in the order of names.
-func (h *Health) NotLive() []Reason { return h.ask(h.live) }
-
-// NotReady lists what fails among the ready checks, in the order of names.
-func (h *Health) NotReady() []Reason { return h.ask(h.ready) }
-
-func (h *Health) ask(checks map[string]Check) []Reason {
+// NotReady lists the checks that fail, in the order of names.
+func (h *Health) NotReady() []Reason {
 	h.mu.Lock()
-	copied := make(map[string]Check, len(checks))
-	for name, c := range checks {
-		copied[name] = c
-	}
+	checks := maps.Clone(h.ready)
 	h.mu.Unlock()
 	var reasons []Reason
-	for name, c := range copied {
+	for name, c := range checks {
 		if code, detail, ok := c(); !ok {
 			reasons = append(reasons, Reason{Check: name, Code: code, Detail: detail})
 		}
 	}
-	slices.SortFunc(reasons, func(a, b Reason) int {
-		if a.Check < b.Check {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(reasons, func(a, b Reason) int { return strings.Compare(a.Check, b.Check) })
 	return reasons
 }
 
-// LiveHandler answers /livez.
-func (h *Health) LiveHandler() http.Handler {
-	return h.handler("live", h.NotLive, func() []Reason { return nil })
+// LiveHandler answers /livez: a gateway that answers at all is live.
+func LiveHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		SetRoute(r.Context(), "livez")
+		well(w, "live", nil)
+	})
 }
 
 // ReadyHandler answers /readyz.
-func (h *Health) ReadyHandler() http.Handler { return h.handler("ready", h.NotReady, h.Degraded) }
-
-func (h *Health) handler(word string, ask, notes func() []Reason) http.Handler {
+func (h *Health) ReadyHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		SetRoute(r.Context(), word+"z")
-		reasons := ask()
-		if len(reasons) > 0 {
-			problem.Write(w, RequestID(r.Context()), problem.New(problem.NotReady, "The gateway is not "+word+"; see error.reasons.").WithMeta("reasons", reasons))
+		SetRoute(r.Context(), "readyz")
+		if reasons := h.NotReady(); len(reasons) > 0 {
+			problem.Write(w, RequestID(r.Context()), problem.New(problem.NotReady, "The gateway is not ready; see error.reasons.").WithMeta("reasons", reasons))
 			return
 		}
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Cache-Control", "no-store")
-		_ = json.NewEncoder(w).Encode(struct {
-			Status   string   `json:"status"`
-			Degraded []Reason `json:"degraded,omitempty"`
-		}{word, notes()})
+		well(w, "ready", h.Degraded())
 	})
+}
+
+func well(w http.ResponseWriter, status string, degraded []Reason) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_ = json.NewEncoder(w).Encode(struct {
+		Status   string   `json:"status"`
+		Degraded []Reason `json:"degraded,omitempty"`
+	}{status, degraded})
 }

@@ -183,7 +183,7 @@ func (s *Server) readiness(db *store.Store, log *feed.Feed) {
 
 // operational hangs up the routes that every gateway has.
 func (s *Server) operational() {
-	s.mux.Handle("/livez", readOnly(s.Health.LiveHandler()))
+	s.mux.Handle("/livez", readOnly(obs.LiveHandler()))
 	s.mux.Handle("/readyz", readOnly(s.Health.ReadyHandler()))
 	s.mux.Handle("/metrics", readOnly(named("metrics", s.Metrics.Handler())))
 	s.mux.Handle("/", http.HandlerFunc(s.notFound))

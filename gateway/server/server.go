@@ -47,7 +47,6 @@ type Server struct {
 	base     context.Context // lives as long as the server
 	mux      *http.ServeMux  // operational routes
 	root     http.Handler    // what compose puts in front; nil = mux
-	handler  http.Handler
 	http     *http.Server
 	listener net.Listener
 
@@ -117,9 +116,8 @@ func newServer(ctx context.Context, cfg config.Config, deps Deps, compose func(*
 	if s.root == nil {
 		s.root = s.mux
 	}
-	s.handler = obs.Middleware(s.root, s.Metrics, s.Log)
 	s.http = &http.Server{
-		Handler:           s.handler,
+		Handler:           obs.Middleware(s.root, s.Metrics, s.Log),
 		TLSConfig:         secure,
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
@@ -147,9 +145,6 @@ func (s *Server) add(p part) { s.parts = append(s.parts, p) }
 
 // Draining is closed when the gateway begins to shut down: whoever waits on behalf of a client answers and ends.
 func (s *Server) Draining() <-chan struct{} { return s.draining }
-
-// Handler is the whole HTTP surface.
-func (s *Server) Handler() http.Handler { return s.handler }
 
 // Addr is where the gateway listens.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }

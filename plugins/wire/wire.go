@@ -9,7 +9,6 @@ package wire
 
 import (
 	"context"
-	"slices"
 
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
@@ -35,16 +34,6 @@ const V1 = 1
 // plugin that somebody starts by hand from waiting for a host; it is no secret.
 func Handshake() plugin.HandshakeConfig {
 	return plugin.HandshakeConfig{MagicCookieKey: "ROUSE_PLUGIN", MagicCookieValue: "0f6d0d7f4a5e4f57a3f1c3b0a9d2b7c1"}
-}
-
-// Versions lists the contract versions of this build in ascending order.
-func Versions() []int {
-	var vs []int
-	for v := range Sets(nil, nil) {
-		vs = append(vs, v)
-	}
-	slices.Sort(vs)
-	return vs
 }
 
 // Sets has a set for each contract version. A host gives nil servers.
