@@ -1,6 +1,7 @@
 -- _entity_move, entity_move: gives an entity another dispatch policy, at a chosen
--- time; the one it had is kept in entity_policy_history. Who made it may, and who
--- has manage on it; the targets are checked as at its spawn. Its cursor stays.
+-- time; the one it had is kept in entity_policy_history, which holds the last
+-- 200 of each entity. Who made it may, and who has manage on it; the targets are
+-- checked as at its spawn. Its cursor stays.
 --
 -- Idle: done. Told and not claimed: that wake is taken back and the next goes to
 -- the new target. Held: the holder has p_deadline_ms (null: 30 s, 0: none, at
@@ -68,6 +69,7 @@ begin
         select p_service_id, p_url, coalesce(max(h.revision), 0) + 1, v_e.dispatch_policy, p_principal, p_reason, v_now
           from entity_policy_history h where h.entity_url = p_url and h.service_id = p_service_id
         returning revision into v_revision;
+        delete from entity_policy_history h where h.entity_url = p_url and h.service_id = p_service_id and h.revision <= v_revision - 200;
         update entities e set dispatch_policy = p_policy, updated_at = v_now where e.url = p_url and e.service_id = p_service_id;
         update consumers c set attempts = 0, fruitless = 0, target_index = 0 where c.id = v_c.id returning * into v_c;
     end if;
