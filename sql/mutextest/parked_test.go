@@ -25,17 +25,10 @@ func laptopOnly(giveUp string) string {
 // on when somebody redrives it.
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
-	t.Run("unclaimed for too long", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "unclaimed for too long", func(t *testing.T, r *rig) {
 		e := r.woken("/chat/1", laptopOnly(`{"afterMs":60000}`))
 		first := r.state(e).Wake
-		r.after(time.Minute - time.Millisecond)
-		r.reap()
-		equal(t, "before", r.parked(e), "waking f")
-		r.after(time.Millisecond)
-		r.reap()
-		equal(t, "after", r.parked(e), "idle t unclaimed")
+		r.turns(time.Minute, r.parked, e, "waking f", "idle t unclaimed")
 		equal(t, "its wake", r.state(e).lastWake().Delivery, "superseded")
 		r.want("paused", e.by("laptop"))
 		r.want("paused", op{"op": "acquire", "id": e.consumer, "wake": first, "runner": "laptop", "holder": kyle})
@@ -49,69 +42,45 @@ func TestGivenUp(t *testing.T) {
 		equal(t, "redriven", r.redrive(e, kyle), "redriven")
 		equal(t, "again", r.redrive(e, kyle), "not_parked")
 		equal(t, "a fresh wake", r.target(e), "waking runner 0 1")
-		r.after(time.Minute - time.Millisecond)
-		r.reap()
+		r.later(time.Minute - time.Millisecond)
 		equal(t, "counted anew", r.parked(e), "waking f")
 		r.want("granted", e.by("laptop"))
 	})
-	t.Run("a holder in between", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "a holder in between", func(t *testing.T, r *rig) {
 		e := r.woken("/chat/1", laptopOnly(`{"afterMs":60000}`))
 		r.after(50 * time.Second)
 		a := r.want("granted", e.by("laptop"))
-		r.after(20 * time.Second)
-		r.reap()
+		r.later(20 * time.Second)
 		r.want("released", e.call("release", a.Epoch, a.Wake).with("error", "boom"))
-		r.after(59 * time.Second)
-		r.reap()
+		r.later(59 * time.Second)
 		equal(t, "from when it was let go", r.parked(e), "waking f")
-		r.after(time.Second)
-		r.reap()
+		r.later(time.Second)
 		equal(t, "then", r.parked(e), "idle t unclaimed")
 	})
-	t.Run("a pause in between", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "a pause in between", func(t *testing.T, r *rig) {
 		e := r.woken("/chat/1", laptopOnly(`{"afterMs":60000}`))
 		signal := func(s string) {
 			r.exec(`select * from rouse._entity_signal((select e from rouse.entities e where e.url = $1), (select c from rouse.consumers c where c.id = $2), $3, $4, $5, gen_random_uuid()::text, null, null, $6)`,
 				e.url, e.consumer, e.stream, kyle, s, r.now)
 		}
 		signal("SIGSTOP")
-		r.after(time.Hour)
-		r.reap()
+		r.later(time.Hour)
 		signal("SIGCONT")
-		r.after(time.Minute - time.Millisecond)
-		r.reap()
-		equal(t, "from when it went on", r.parked(e), "waking f")
-		r.after(time.Millisecond)
-		r.reap()
-		equal(t, "then", r.parked(e), "idle t unclaimed")
+		r.turns(time.Minute, r.parked, e, "waking f", "idle t unclaimed")
 	})
-	t.Run("a move in between", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "a move in between", func(t *testing.T, r *rig) {
 		e := r.woken("/chat/1", toRunner("laptop"))
 		r.after(time.Hour)
 		r.move(e, kyle, laptopOnly(`{"afterMs":60000}`), nil)
-		r.after(time.Minute - time.Millisecond)
-		r.reap()
-		equal(t, "by the new policy", r.parked(e), "waking f")
-		r.after(time.Millisecond)
-		r.reap()
-		equal(t, "then", r.parked(e), "idle t unclaimed")
+		r.turns(time.Minute, r.parked, e, "waking f", "idle t unclaimed")
 	})
-	t.Run("too many attempts", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "too many attempts", func(t *testing.T, r *rig) {
 		r.alive(time.Hour, "laptop")
 		e := r.woken("/chat/1", laptopOnly(`{"attempts":3}`))
 		a := r.want("granted", e.by("laptop"))
 		r.want("released", e.call("release", a.Epoch, a.Wake).with("error", "boom"))
 		a = r.want("granted", e.by("laptop"))
-		r.after(lease)
-		r.reap()
+		r.later(lease)
 		equal(t, "third", r.target(e), "waking runner 0 3")
 		a = r.want("granted", e.by("laptop"))
 		r.want("released", e.call("release", a.Epoch, a.Wake).with("error", "boom"))
@@ -120,26 +89,19 @@ func TestGivenUp(t *testing.T) {
 		equal(t, "redriven", r.redrive(e, kyle), "redriven")
 		equal(t, "from the first", r.target(e), "waking runner 0 1")
 	})
-	t.Run("moves count", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "moves count", func(t *testing.T, r *rig) {
 		r.alive(time.Hour, "laptop", "worker")
 		e := r.woken("/chat/1", `{"targets":[{"type":"runner","runnerId":"laptop","when":{"unclaimedAfterMs":1000}},
 			{"type":"worker-pool","workerPoolId":"coding","when":{"unclaimedAfterMs":1000}}],"giveUp":{"attempts":2}}`)
-		r.after(time.Second)
-		r.reap()
+		r.later(time.Second)
 		equal(t, "second", r.target(e), "waking worker-pool 1 2")
-		r.after(2 * time.Second)
-		r.reap()
+		r.later(2 * time.Second)
 		equal(t, "used up", r.parked(e), "idle t attempts_exhausted")
 		r.push(e)
-		r.after(24 * time.Hour)
-		r.reap()
+		r.later(24 * time.Hour)
 		equal(t, "for good", r.parked(e), "idle t attempts_exhausted")
 	})
-	t.Run("progress counts anew", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "progress counts anew", func(t *testing.T, r *rig) {
 		e := r.woken("/chat/1", laptopOnly(`{"attempts":2}`))
 		for range 3 {
 			a := r.want("granted", e.by("laptop"))
@@ -156,14 +118,11 @@ func TestGivenUp(t *testing.T) {
 			e := r.woken("/chat/1", `{"targets":[{"type":"webhook","url":"`+hook+`"}],"giveUp":`+giveUp+`}`)
 			r.exec(`select rouse._delivery_lend(1, 1, '{}', $1)`, r.now)
 			equal(t, giveUp, one[string](r, `select rouse._delivery_result(1, $1::uuid, 1, 'permanent', 0, 410, 'gone', $2)`, r.state(e).Wake, r.now), want)
-			r.after(time.Minute)
-			r.reap()
+			r.later(time.Minute)
 			equal(t, giveUp, r.parked(e), "idle t delivery_failed")
 		}
 	})
-	t.Run("no target left", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "no target left", func(t *testing.T, r *rig) {
 		r.alive(time.Hour, "worker")
 		e, f, g := r.woken("/chat/1", toPool("coding")), r.woken("/chat/2", toPool("coding")), r.entity("/chat/3", toPool("coding"))
 		a := r.want("granted", f.by("worker"))
@@ -194,8 +153,7 @@ func TestParkedAndPaused(t *testing.T) {
 	r := fallback(t)
 	park := func(url string) entity {
 		e := r.woken(url, laptopOnly(`{"afterMs":1000}`))
-		r.after(time.Second)
-		r.reap()
+		r.later(time.Second)
 		equal(t, "parked", r.parked(e), "idle t unclaimed")
 		return e
 	}

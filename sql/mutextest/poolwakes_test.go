@@ -244,18 +244,15 @@ func TestRefusedForRoomIsLookedAtAgain(t *testing.T) {
 			t.Fatal(out)
 		}
 		attempts := func() int { return r.state(f).lastWake().Attempts }
-		r.after(999 * time.Millisecond)
-		r.reap()
+		r.later(999 * time.Millisecond)
 		equal(t, "not yet", attempts(), 1)
 		// However often it was told, it is looked at as often as a wake that was told once.
 		r.exec(`update rouse.wake_notifications set attempts = 8 where wake_id = $1::uuid`, r.state(f).Wake)
-		r.after(time.Millisecond)
-		r.reap()
+		r.later(time.Millisecond)
 		equal(t, "full still", attempts(), 8)
 		// The claim lapses and nobody notices: there is room, though nothing was freed.
 		r.exec(`update rouse.consumers set due_at = 'infinity' where id = $1`, e.consumer)
-		r.after(wakeTTL)
-		r.reap()
+		r.later(wakeTTL)
 		equal(t, "room", attempts(), 9)
 		r.reap()
 		equal(t, "once", attempts(), 9)

@@ -170,8 +170,7 @@ func (x *walker) finish(t *rapid.T) {
 		r.redrive(e, kyle)
 	}
 	for range 12 {
-		r.after(lease)
-		r.reap()
+		r.later(lease)
 		x.scan()
 		for _, id := range x.runners {
 			for {

@@ -247,6 +247,13 @@ func (r *rig) reap() (x reaped) {
 	return x
 }
 
+// later lets time pass and the reaper look then.
+func (r *rig) later(d time.Duration) reaped {
+	r.t.Helper()
+	r.after(d)
+	return r.reap()
+}
+
 // beat is a runner's heartbeat by its owner; it returns how many wakes were
 // told again.
 func (r *rig) beat(runner string, liveness time.Duration) int {

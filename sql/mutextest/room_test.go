@@ -134,9 +134,7 @@ func TestPoolIsFullWhenItsMembersAre(t *testing.T) {
 // not as soon as an earlier target would take it.
 func TestTargetOfSeveralWaitsQuietly(t *testing.T) {
 	t.Parallel()
-	t.Run("offline", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "offline", func(t *testing.T, r *rig) {
 		e := r.woken("/chat/1", chain(`{"unclaimedAfterMs":3600000}`, "", ""))
 		r.after(wakeTTL)
 		equal(t, "nobody there", r.reap(), reaped{})
@@ -145,9 +143,7 @@ func TestTargetOfSeveralWaitsQuietly(t *testing.T) {
 		r.after(wakeTTL)
 		equal(t, "there", r.reap(), reaped{Redelivered: 1})
 	})
-	t.Run("a new round", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "a new round", func(t *testing.T, r *rig) {
 		r.alive(10*time.Second, "worker")
 		e := r.woken("/chat/1", `{"targets":[{"type":"runner","runnerId":"laptop"},{"type":"worker-pool","workerPoolId":"coding","when":{"offline":true}}]}`)
 		r.want("granted", e.by("worker"))
@@ -224,8 +220,7 @@ func TestFailuresOfAPoolDelayNoReceiver(t *testing.T) {
 		a := r.want("granted", e.by("worker"))
 		r.want("released", e.call("release", a.Epoch, a.Wake).with("error", "boom"))
 	}
-	r.after(time.Second)
-	r.reap()
+	r.later(time.Second)
 	equal(t, "moved on", r.target(e), "waking webhook 1 6")
 	equal(t, "told at once", one[bool](r, `select next_attempt_at = $2 from rouse.wake_notifications where wake_id = $1::uuid`, r.state(e).Wake, r.now), true)
 }

@@ -49,6 +49,24 @@ func fallback(t *testing.T) *rig {
 	return r
 }
 
+// scene plays a test of its own on a fallback rig.
+func scene(t *testing.T, name string, play func(t *testing.T, r *rig)) {
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		play(t, fallback(t))
+	})
+}
+
+// turns says that what the reaper makes of an entity (target or parked) is still
+// the one a millisecond before d has passed, and the other then.
+func (r *rig) turns(d time.Duration, look func(entity) string, e entity, before, then string) {
+	r.t.Helper()
+	r.later(d - time.Millisecond)
+	equal(r.t, "a millisecond before", look(e), before)
+	r.later(time.Millisecond)
+	equal(r.t, "then", look(e), then)
+}
+
 // TestFirstTargetThatWouldTakeIt is where a new wake goes (R15): the first
 // target that is not passed over by its own when.
 func TestFirstTargetThatWouldTakeIt(t *testing.T) {
@@ -67,9 +85,7 @@ func TestFirstTargetThatWouldTakeIt(t *testing.T) {
 		{"one target only", toRunner("laptop"), "waking runner 0 1", nil},
 		{"a member only", `{"targets":[{"type":"worker-pool","workerPoolId":"coding"},{"type":"runner","runnerId":"laptop"}]}`, "waking worker-pool 0 1", []string{"worker"}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			r := fallback(t)
+		scene(t, c.name, func(t *testing.T, r *rig) {
 			r.alive(time.Hour, c.online...)
 			e := r.woken("/chat/1", c.policy)
 			equal(t, "target", r.target(e), c.want)
@@ -119,28 +135,19 @@ func TestNobodyToldYet(t *testing.T) {
 // next target at its time and not before, and the earlier target is fenced.
 func TestWakeMovesOn(t *testing.T) {
 	t.Parallel()
-	t.Run("unclaimed", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "unclaimed", func(t *testing.T, r *rig) {
 		r.alive(time.Hour, "laptop", "worker")
 		e := r.woken("/chat/1", chain(`{"unclaimedAfterMs":15000}`, `{"unclaimedAfterMs":60000}`, ""))
 		first := r.state(e).Wake
-		r.after(15*time.Second - time.Millisecond)
-		r.reap()
-		equal(t, "before", r.target(e), "waking runner 0 1")
-		r.after(time.Millisecond)
-		r.reap()
-		equal(t, "after", r.target(e), "waking worker-pool 1 2")
+		r.turns(15*time.Second, r.target, e, "waking runner 0 1", "waking worker-pool 1 2")
 		r.want("stale", op{"op": "acquire", "id": e.consumer, "wake": first, "runner": "laptop", "holder": kyle})
 		r.want("stale", op{"op": "acquire", "id": e.consumer, "wake": first, "holder": kyle})
 		r.want("not_member", e.by("laptop"))
 		equal(t, "old wake", r.state(e).Wakes[0].Delivery, "superseded")
-		r.after(time.Minute)
-		r.reap()
+		r.later(time.Minute)
 		equal(t, "and on", r.target(e), "waking webhook 2 3")
 		r.want("runner_mismatch", e.by("worker"))
-		r.after(24 * time.Hour)
-		r.reap()
+		r.later(24 * time.Hour)
 		equal(t, "the last waits", r.target(e), "waking webhook 2 3")
 		a := r.want("granted", e.acquire().with("proved", true))
 		r.want("released", e.call("release", a.Epoch, a.Wake).with("acks", e.acks(r.tail(e))))
@@ -148,64 +155,41 @@ func TestWakeMovesOn(t *testing.T) {
 		r.push(e)
 		r.route(e)
 		equal(t, "after progress", r.target(e), "waking runner 0 1")
-		r.after(15 * time.Second)
-		r.reap()
+		r.later(15 * time.Second)
 		equal(t, "and again", r.target(e), "waking worker-pool 1 2")
 		equal(t, "what was done stays done", r.state(e).Wakes[2].Delivery+" "+r.state(e).Wakes[3].Delivery, "delivered superseded")
 	})
-	t.Run("goes offline", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "goes offline", func(t *testing.T, r *rig) {
 		r.alive(20*time.Second, "laptop")
 		e := r.woken("/chat/1", chain(`{"offline":true}`, "", ""))
-		r.after(20*time.Second - time.Millisecond)
-		r.reap()
-		equal(t, "before", r.target(e), "waking runner 0 1")
-		r.after(time.Millisecond)
-		r.reap()
-		equal(t, "after", r.target(e), "waking webhook 2 2")
+		r.turns(20*time.Second, r.target, e, "waking runner 0 1", "waking webhook 2 2")
 	})
-	t.Run("goes offline after it was told again", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "goes offline after it was told again", func(t *testing.T, r *rig) {
 		r.alive(45*time.Second, "laptop")
 		e := r.woken("/chat/1", chain(`{"offline":true}`, "", ""))
 		r.after(30 * time.Second)
 		equal(t, "told", r.reap(), reaped{Redelivered: 1})
-		r.after(15*time.Second - time.Millisecond)
-		r.reap()
-		equal(t, "before", r.target(e), "waking runner 0 1")
-		r.after(time.Millisecond)
-		r.reap()
-		equal(t, "after", r.target(e), "waking webhook 2 2")
+		r.turns(15*time.Second, r.target, e, "waking runner 0 1", "waking webhook 2 2")
 	})
-	t.Run("comes back before the end", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "comes back before the end", func(t *testing.T, r *rig) {
 		r.alive(20*time.Second, "laptop")
 		e := r.woken("/chat/1", chain(`{"offline":true}`, "", ""))
 		r.after(10 * time.Second)
 		r.alive(20*time.Second, "laptop")
-		r.after(15 * time.Second)
-		r.reap()
+		r.later(15 * time.Second)
 		equal(t, "alive", r.target(e), "waking runner 0 1")
-		r.after(5 * time.Second)
-		r.reap()
+		r.later(5 * time.Second)
 		equal(t, "gone", r.target(e), "waking webhook 2 2")
 	})
-	t.Run("says that it goes", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "says that it goes", func(t *testing.T, r *rig) {
 		r.alive(time.Hour, "laptop", "worker")
 		e, f := r.woken("/chat/1", chain(`{"offline":true}`, "", "")), r.woken("/chat/2", chain("", "", ""))
 		g := r.woken("/chat/3", `{"targets":[{"type":"worker-pool","workerPoolId":"coding"},{"type":"webhook","url":"`+hook+`"}]}`)
 		r.after(time.Second)
 		r.alive(time.Second, "laptop", "worker")
-		r.after(time.Second - time.Millisecond)
-		r.reap()
+		r.later(time.Second - time.Millisecond)
 		equal(t, "before", r.target(e)+", "+r.target(g), "waking runner 0 1, waking worker-pool 0 1")
-		r.after(time.Millisecond)
-		r.reap()
+		r.later(time.Millisecond)
 		for _, x := range []entity{e, f} {
 			equal(t, "then", r.target(x), "waking webhook 2 2")
 		}
@@ -230,14 +214,11 @@ func TestWakeMovesOn(t *testing.T) {
 			equal(t, name, r.target(e), "waking webhook 1 2")
 		}
 	})
-	t.Run("disabled", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "disabled", func(t *testing.T, r *rig) {
 		r.alive(time.Hour, "laptop", "worker")
 		e := r.woken("/chat/1", chain(`{"offline":true}`, "", ""))
 		r.exec(`select rouse.runner_set_status(1, 'laptop', $1, false, 'disabled')`, kyle)
-		r.after(wakeTTL)
-		r.reap()
+		r.later(wakeTTL)
 		equal(t, "at the next look", r.target(e), "waking worker-pool 1 2")
 	})
 	t.Run("full", func(t *testing.T) {
@@ -250,29 +231,23 @@ func TestWakeMovesOn(t *testing.T) {
 			e, f := r.woken("/chat/a"+when[2:4], toRunner("laptop")), r.woken("/chat/b"+when[2:4], chain(when, "", ""))
 			a := r.want("granted", e.by("laptop"))
 			r.want("runner_full", f.by("laptop"))
-			r.after(time.Second)
-			r.reap()
+			r.later(time.Second)
 			equal(t, when, r.target(f), want)
 			r.want("released", e.call("release", a.Epoch, a.Wake).with("acks", e.acks(r.tail(e))))
 		}
 	})
-	t.Run("the holder dies", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "the holder dies", func(t *testing.T, r *rig) {
 		r.alive(20*time.Second, "laptop")
 		r.alive(time.Hour, "worker")
 		e := r.woken("/chat/1", chain("", "", ""))
 		a := r.want("granted", e.by("laptop"))
-		r.after(lease)
-		r.reap()
+		r.later(lease)
 		equal(t, "passed over", r.target(e), "waking worker-pool 1 2")
 		r.want("stale", e.call("release", a.Epoch, strange))
 		r.want("lease_expired", e.call("release", a.Epoch, a.Wake))
 		r.want("granted", e.by("worker"))
 	})
-	t.Run("a run that fails stays where it is", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "a run that fails stays where it is", func(t *testing.T, r *rig) {
 		r.alive(time.Hour, "laptop", "worker")
 		e := r.woken("/chat/1", chain("", "", ""))
 		a := r.want("granted", e.by("laptop"))
@@ -284,9 +259,7 @@ func TestWakeMovesOn(t *testing.T) {
 		r.want("released", e.call("release", a.Epoch, a.Wake).with("error", "boom"))
 		equal(t, "it had moved the cursor", r.target(e), "waking runner 0 1")
 	})
-	t.Run("the pool is deleted", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "the pool is deleted", func(t *testing.T, r *rig) {
 		r.alive(time.Hour, "worker")
 		e := r.woken("/chat/1", chain("", `{"failed":true}`, ""))
 		equal(t, "at first", r.target(e), "waking worker-pool 1 1")
@@ -295,63 +268,47 @@ func TestWakeMovesOn(t *testing.T) {
 		r.reap()
 		equal(t, "then", r.target(e), "waking webhook 2 2")
 	})
-	t.Run("the pool was deleted before", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "the pool was deleted before", func(t *testing.T, r *rig) {
 		e := r.entity("/chat/1", `{"targets":[{"type":"worker-pool","workerPoolId":"coding","when":{"failed":true}},{"type":"webhook","url":"`+hook+`"}]}`)
 		r.exec(`select rouse.pool_delete(1, 'coding', $1, false)`, kyle)
 		r.push(e)
 		equal(t, "routed", r.route(e), "minted")
 		equal(t, "passed over", r.target(e), "waking webhook 1 1")
 	})
-	t.Run("the pool was deleted, and the other is away", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "the pool was deleted, and the other is away", func(t *testing.T, r *rig) {
 		e := r.entity("/chat/1", `{"targets":[{"type":"worker-pool","workerPoolId":"coding"},{"type":"runner","runnerId":"laptop","when":{"offline":true}}]}`)
 		r.exec(`select rouse.pool_delete(1, 'coding', $1, false)`, kyle)
 		r.push(e)
 		equal(t, "routed", r.route(e), "minted")
 		equal(t, "waits for who is left", r.target(e), "waking runner 1 1")
 	})
-	t.Run("nobody would take what its holder left", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "nobody would take what its holder left", func(t *testing.T, r *rig) {
 		r.alive(10*time.Second, "worker")
 		e := r.woken("/chat/1", `{"targets":[{"type":"runner","runnerId":"laptop"},{"type":"worker-pool","workerPoolId":"coding","when":{"offline":true}}]}`)
 		r.want("granted", e.by("worker"))
-		r.after(lease)
-		r.reap()
+		r.later(lease)
 		equal(t, "waits where it was", r.target(e), "waking worker-pool 1 2")
 		r.alive(time.Hour, "laptop")
-		r.after(wakeTTL)
-		r.reap()
+		r.later(wakeTTL)
 		equal(t, "until another would", r.target(e), "waking runner 0 3")
 	})
-	t.Run("new rounds", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "new rounds", func(t *testing.T, r *rig) {
 		r.alive(100*time.Hour, "laptop", "worker")
 		e := r.woken("/chat/1", `{"targets":[{"type":"runner","runnerId":"laptop","when":{"unclaimedAfterMs":10000}},
 			{"type":"worker-pool","workerPoolId":"coding","when":{"unclaimedAfterMs":10000}}]}`)
 		for round, wait := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
-			r.after(10 * time.Second)
-			r.reap()
+			r.later(10 * time.Second)
 			equal(t, "second", r.target(e), fmt.Sprintf("waking worker-pool 1 %d", 2*round+2))
-			r.after(10*time.Second + wait*time.Second - time.Millisecond)
-			r.reap()
+			r.later(10*time.Second + wait*time.Second - time.Millisecond)
 			equal(t, "not yet", r.target(e), fmt.Sprintf("waking worker-pool 1 %d", 2*round+2))
-			r.after(time.Millisecond)
-			r.reap()
+			r.later(time.Millisecond)
 			equal(t, "first again", r.target(e), fmt.Sprintf("waking runner 0 %d", 2*round+3))
 		}
 	})
-	t.Run("one target with a when", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "one target with a when", func(t *testing.T, r *rig) {
 		r.alive(time.Hour, "laptop")
 		e := r.woken("/chat/1", `{"targets":[{"type":"runner","runnerId":"laptop","when":{"unclaimedAfterMs":5000}}]}`)
-		r.after(6 * time.Second)
-		r.reap()
+		r.later(6 * time.Second)
 		equal(t, "a fresh wake", r.target(e), "waking runner 0 2")
 	})
 }
@@ -377,9 +334,7 @@ func TestDeliveryMovesOn(t *testing.T) {
 		equal(t, "to", r.target(e), "waking runner 1 2")
 		equal(t, "told", len(r.entries("laptop")), 1)
 	}
-	t.Run("the eighth retry", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "the eighth retry", func(t *testing.T, r *rig) {
 		e := r.woken("/chat/1", fmt.Sprintf(pushFirst, `,"when":{"failed":true}`, "", ""))
 		for range 7 {
 			equal(t, "retry", result(r, e, "retry"), "retry")
@@ -388,9 +343,7 @@ func TestDeliveryMovesOn(t *testing.T) {
 		equal(t, "eighth", result(r, e, "retry"), "moved")
 		equal(t, "to", r.target(e), "waking runner 1 2")
 	})
-	t.Run("not when its policy does not say so", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "not when its policy does not say so", func(t *testing.T, r *rig) {
 		e := r.woken("/chat/1", fmt.Sprintf(pushFirst, `,"when":{"unclaimedAfterMs":3600000}`, "", ""))
 		for range 8 {
 			equal(t, "retry", result(r, e, "retry"), "retry")
@@ -398,24 +351,15 @@ func TestDeliveryMovesOn(t *testing.T) {
 		}
 		equal(t, "refused", result(r, e, "permanent"), "failed")
 		equal(t, "stays", r.target(e), "waking webhook 0 1")
-		r.after(time.Hour)
-		r.reap()
+		r.later(time.Hour)
 		equal(t, "until its time", r.target(e), "waking runner 1 2")
 	})
-	t.Run("the last begins a new round", func(t *testing.T) {
-		t.Parallel()
-		r := fallback(t)
+	scene(t, "the last begins a new round", func(t *testing.T, r *rig) {
 		r.alive(time.Hour, "laptop")
 		e := r.woken("/chat/1", `{"targets":[{"type":"runner","runnerId":"laptop","when":{"unclaimedAfterMs":1000}},{"type":"webhook","url":"`+hook+`","when":{"failed":true}}]}`)
-		r.after(time.Second)
-		r.reap()
+		r.later(time.Second)
 		equal(t, "second", r.target(e), "waking webhook 1 2")
 		equal(t, "refused", result(r, e, "permanent"), "failed")
-		r.after(time.Second - time.Millisecond)
-		r.reap()
-		equal(t, "waits", r.target(e), "waking webhook 1 2")
-		r.after(time.Millisecond)
-		r.reap()
-		equal(t, "first again", r.target(e), "waking runner 0 3")
+		r.turns(time.Second, r.target, e, "waking webhook 1 2", "waking runner 0 3")
 	})
 }

@@ -26,7 +26,7 @@ func claimed(t *testing.T) (*rig, entity, answer) {
 	return r, e, r.want("granted", e.acquire())
 }
 
-func equal[T comparable](t *testing.T, what string, got, want T) {
+func equal[T comparable](t testing.TB, what string, got, want T) {
 	t.Helper()
 	if got != want {
 		t.Errorf("%s: %v, not %v", what, got, want)
