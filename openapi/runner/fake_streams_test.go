@@ -99,6 +99,13 @@ func (f *fake) put(pool, status string) {
 	f.pools[pool] = status
 }
 
+// tell says on the runner's wake stream that its pools have changed.
+func (f *fake) tell() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.push(wakePath, json.RawMessage(`{"type":"pools","ts":1}`))
+}
+
 func (f *fake) poolDocs(all bool) []any {
 	out := []any{}
 	for id, status := range f.pools {

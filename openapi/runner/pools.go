@@ -85,6 +85,12 @@ func (p *pools) are(in []membership, born string) {
 	signal(p.changed)
 }
 
+// tellsOfPools knows the entry which says that the runner is in other pools than before: a heartbeat answers which.
+func tellsOfPools(raw json.RawMessage) bool {
+	var e struct{ Type string }
+	return json.Unmarshal(raw, &e) == nil && e.Type == "pools"
+}
+
 // follow reads them until ctx ends. begun is told of each source that is new.
 func (p *pools) follow(ctx context.Context, begun func(*source)) {
 	type reading struct {

@@ -78,6 +78,35 @@ func TestPoolsAreRead(t *testing.T) {
 	}
 }
 
+// Told on its wake stream that it is in another pool, a runner asks which at once, and goes on claiming meanwhile.
+func TestARunnerIsToldOfAPool(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.via["/t/1"] = "a"
+	r := start(t, func(c *Config) { c.Liveness = time.Hour }, func(context.Context, *Claim) error { return nil }, f)
+	r.until(Connected)
+	n := f.count("alive")
+	f.send("/t/1", "of a")
+	f.put("a", "active")
+	for range 20 {
+		f.tell()
+	}
+	if e := r.until(Done).Entity; e != "/t/1" {
+		t.Error(e)
+	}
+	if n := f.count("alive") - n; n < 1 || n > 20 {
+		t.Errorf("%d heartbeats", n)
+	}
+	f.put("a", "disabled")
+	n = f.count("alive")
+	f.tell()
+	eventually(t, "it asks again", func() bool { return f.count("alive") > n })
+	f.send("/t/2", "its own")
+	if e := r.until(Done).Entity; e != "/t/2" {
+		t.Error(e)
+	}
+}
+
 func TestJoiningPools(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -250,6 +250,9 @@ func (g *gate) doubt() {
 	}
 }
 
+// refresh asks for a heartbeat now, and doubts nothing.
+func (g *gate) refresh() { signal(g.kick) }
+
 // through waits for the gate to be open; false when ctx has ended.
 func (g *gate) through(ctx context.Context) bool {
 	g.mu.Lock()
@@ -263,7 +266,7 @@ func (g *gate) through(ctx context.Context) bool {
 	}
 }
 
-// wait lasts d or until somebody doubts; false when ctx has ended.
+// wait lasts d or until somebody asks for a heartbeat; false when ctx has ended.
 func (g *gate) wait(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

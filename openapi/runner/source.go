@@ -141,6 +141,8 @@ func (f *source) accept(ctx context.Context, b tail.Batch) error {
 			wakes = append(wakes, w)
 		} else if wakeID, ok := parseRelease(m); ok {
 			s.held.ask(wakeID)
+		} else if f.pool == "" && tellsOfPools(m) {
+			s.gate.refresh()
 		}
 	}
 	at := f.progress.add(b.Offset, len(wakes))

@@ -37,6 +37,9 @@ begin
     end if;
     perform _target_left(p_service_id, null, array[p_pool_id], clock_timestamp());
     perform audit_add(p_service_id, p_principal, 'pool.member.delete', '/worker-pools/' || p_pool_id, jsonb_build_object('runner', p_runner_id));
+    if v_member.status = 'active' then
+        perform _pools_changed(p_service_id, p_runner_id, clock_timestamp());
+    end if;
     return query select 'deleted', _txid();
 end
 $$;

@@ -78,6 +78,9 @@ begin
         end if;
         perform audit_add(p_service_id, p_principal, 'pool.member.' || v_status, '/worker-pools/' || p_pool_id,
             jsonb_build_object('runner', p_runner_id));
+        if v_status = 'active' or v_was.status = 'active' then
+            perform _pools_changed(p_service_id, p_runner_id, clock_timestamp());
+        end if;
     end if;
     return query select case when v_status = 'active' and not v_pools and v_was.status is distinct from 'active' and v_was.accepted is not true
                              then 'accepted' else v_status end, _txid();

@@ -199,3 +199,33 @@ func TestChildrenAndForksOfAPool(t *testing.T) {
 	mallory.do(201, "PUT", "/_electric/entities/other/2", object{})
 	mallory.do(403, "POST", "/_electric/entities/other/2/move", object{"dispatch_policy": policy(toPool("coding", nil))})
 }
+
+// A runner that runs begins with a pool's work when it is put into it, long
+// before its next heartbeat, and is told when it is out.
+func TestARunnerLearnsAtOnceThatItIsInAPool(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2, nil)
+	r.pool("coding", nil)
+	r.runner("laptop")
+	laptop := r.run("laptop", 1, func(c *runner.Config) { c.Liveness = time.Hour }, func(context.Context, *runner.Claim) error { return nil })
+	laptop.until(runner.Connected)
+	r.spawn("1", policy(toPool("coding", nil)))
+	r.waits("1", "worker-pool")
+	began := time.Now()
+	r.do(200, "PUT", "/_electric/worker-pools/coding/members/laptop", object{})
+	if e := laptop.until(runner.Done); e.Entity != "/task/1" {
+		t.Errorf("it did %+v", e)
+	}
+	t.Logf("done %v after it was put into the pool", time.Since(began))
+	r.do(204, "DELETE", "/_electric/worker-pools/coding/members/laptop", nil)
+	r.do(200, "PUT", "/_electric/worker-pools/coding/members/laptop", object{"status": "disabled"})
+	told := 0
+	for _, e := range r.entries("/runners/laptop/wake") {
+		if e["type"] == "pools" {
+			told++
+		}
+	}
+	if told != 2 {
+		t.Errorf("it was told %d times that its pools changed", told)
+	}
+}
