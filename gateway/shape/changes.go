@@ -233,6 +233,8 @@ func (f *follower) row(c *change, values []feed.Value) []cell {
 		switch {
 		case i == 0:
 			out[i] = cell{Cell: where.Cell{Text: f.tenant}}
+		case ok && f.table.columns[i].millis:
+			out[i] = millisOf(v)
 		case ok:
 			out[i] = cellOf(v)
 		default:

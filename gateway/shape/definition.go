@@ -110,7 +110,7 @@ func readDefinition(q url.Values) (*definition, error) {
 		keys = append(keys, strconv.Itoa(k)+"="+v)
 	}
 	slices.Sort(keys)
-	d.id = fmt.Sprintf("%q %q %q %v %v %v", d.table.name, src, keys, d.columns, d.full, d.changesOnly)
+	d.id = fmt.Sprintf("%q %q %q %s %v %v", d.table.name, src, keys, d.describe(), d.full, d.changesOnly)
 	return d, nil
 }
 
@@ -207,7 +207,10 @@ func paramsFromJSON(raw []byte, out map[int]string) error {
 	return nil
 }
 
-// readColumns reads a list of names, which may be quoted; none means all.
+// readColumns reads a list of names, which may be quoted; none means all. Names
+// that the table does not have are passed over as long as one is its own: a client
+// of another version asks for what has moved to another table since, or is not
+// here yet.
 func (d *definition) readColumns(list string) ([]int, error) {
 	if list == "" {
 		all := make([]int, len(d.table.columns))
@@ -222,14 +225,23 @@ func (d *definition) readColumns(list string) ([]int, error) {
 		if len(name) >= 2 && name[0] == '"' && name[len(name)-1] == '"' {
 			name = name[1 : len(name)-1]
 		}
-		i := d.table.find(name)
-		if i < 0 {
-			return nil, bad("columns", "a column is not one of this table")
+		if !plain(name) {
+			return nil, bad("columns", "names, with commas between them")
 		}
-		out = append(out, i)
+		if i := d.table.find(name); i >= 0 {
+			out = append(out, i)
+		}
+	}
+	if len(out) == 0 {
+		return nil, bad("columns", "none is a column of this table")
 	}
 	slices.Sort(out)
 	return slices.Compact(out), nil
+}
+
+// plain reports whether a name is one that columns have.
+func plain(name string) bool {
+	return name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
 // describe answers the header electric-schema.

@@ -30,6 +30,20 @@ func cellOf(v feed.Value) cell {
 	return cell{where.Cell{Text: v.Text, Null: v.Kind == feed.Null}, v.Kind == feed.Unchanged}
 }
 
+// millisOf is a value of the log that is served as milliseconds.
+func millisOf(v feed.Value) cell {
+	c := cellOf(v)
+	if c.Null || c.missing {
+		return c
+	}
+	n, err := where.Millis(c.Text)
+	if err != nil {
+		return cell{missing: true}
+	}
+	c.Text = strconv.FormatInt(n, 10)
+	return c
+}
+
 // write appends a message as JSON. headers are those after the operation.
 func (m *message) write(b []byte, t *table, headers string) []byte {
 	b = append(b, `{"key":`...)

@@ -18,6 +18,8 @@ type column struct {
 	pg string
 	// sql is the column in a query over the table t. The tenant's is a parameter.
 	sql string
+	// millis: an instant that is served as milliseconds since 1970.
+	millis bool
 	// fixed columns keep their value as long as the row lives.
 	fixed bool
 	// notNull is told to clients.
@@ -76,6 +78,11 @@ func id(name string) column      { return column{name: name, typ: where.UUID, pg
 func int4col(name string) column { return column{name: name, typ: where.Int, pg: "int4"} }
 func int8col(name string) column { return column{name: name, typ: where.Int, pg: "int8"} }
 
+// millis are instants that clients of the ecosystem read as numbers.
+func millis(name string) column {
+	return column{name: name, typ: where.Int, pg: "int8", sql: "floor(extract(epoch from t." + name + ") * 1000)::bigint", millis: true}
+}
+
 // fixed columns do not change; of a key they are not null either.
 func fixed(c column) column { c.fixed = true; return c }
 func must(c column) column  { c.fixed, c.notNull = true, true; return c }
@@ -85,9 +92,11 @@ func define(name string, s scope, by, creator string, key []string, columns ...c
 	t.columns = append([]column{must(text(tenant))}, columns...)
 	for i := range t.columns {
 		c := &t.columns[i]
-		c.sql = "t." + c.name
-		if c.name == tenant {
+		switch {
+		case c.name == tenant:
 			c.sql = "$2::text"
+		case c.sql == "":
+			c.sql = "t." + c.name
 		}
 		if c.name == by {
 			t.by = i
@@ -124,7 +133,7 @@ var tables = func() map[string]*table {
 		define("entities", readers, "url", "created_by", []string{"url"},
 			must(text("url")), must(text("type")), text("status"), jsonb("dispatch_policy"), jsonb("tags"), jsonb("spawn_args"), jsonb("sandbox"),
 			fixed(text("parent")), must(text("created_by")), int4col("type_revision"), jsonb("inbox_schemas"), jsonb("state_schemas"),
-			must(instant("created_at")), instant("updated_at")),
+			must(millis("created_at")), millis("updated_at")),
 		define("entity_types", spawners, "name", "", []string{"name"},
 			must(text("name")), text("description"), jsonb("creation_schema"), jsonb("inbox_schemas"), jsonb("state_schemas"), jsonb("slash_commands"),
 			text("serve_endpoint"), jsonb("default_dispatch_policy"), int4col("revision"), instant("created_at"), instant("updated_at")),

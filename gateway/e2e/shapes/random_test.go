@@ -28,15 +28,20 @@ func randomChanges(t *testing.T, fresh func() *pgtest.DB) {
 		sql string
 	}
 	var shapes []*followed
+	const ms = "floor(extract(epoch from %s) * 1000)::bigint"
 	add := func(table, columns, where string, pairs ...string) {
 		s := system.shape(table, append([]string{"where", where, "columns", columns}, pairs...)...)
+		if table == "entities" {
+			columns = strings.Replace(columns, "updated_at", fmt.Sprintf(ms, "updated_at")+" as updated_at", 1)
+			where = strings.Replace(where, "created_at", fmt.Sprintf(ms, "created_at"), 1)
+		}
 		shapes = append(shapes, &followed{s, "select " + columns + " from rouse." + table + " where service_id = 1 and (" + where + ")"})
 	}
 	for _, replica := range []string{"default", "full"} {
 		add("users", "id,display_name", "true", "replica", replica)
 		add("users", "id,display_name,email", "display_name is not null and (email like 'a%' or id < 'u5')", "replica", replica)
 		add("users", "id", "display_name in ('x', 'y')", "replica", replica)
-		add("entities", "url,status,spawn_args", "status = 'running' and created_at > '2020-01-01'", "replica", replica)
+		add("entities", "url,status,spawn_args,updated_at", "status = 'running' and created_at > 1577836800000", "replica", replica)
 		add("entities", "url,parent,spawn_args,tags", "parent is not null or tags::text like '%red%'", "replica", replica)
 		add("entities", "url,status", "url in ('/chat/1', '/chat/2', '/chat/3')", "replica", replica)
 		add("entity_dispatch_state", "entity_url,active_epoch,last_error", "active_epoch between 2 and 5 or last_error is distinct from 'x'", "replica", replica)
@@ -65,7 +70,7 @@ func randomChanges(t *testing.T, fresh func() *pgtest.DB) {
 			fmt.Sprintf("delete from rouse.users where id in ('u%d', 'u%d')", u, rng.IntN(8)),
 			fmt.Sprintf("update rouse.users set metadata = '{\"n\": %d}'", rng.IntN(9)),
 			fmt.Sprintf("insert into rouse.entities (service_id, url, type, created_by, spawn_args, consumer_id, parent) values (1, '/chat/%d', 'chat', 'x', %s, 1, %s) on conflict do nothing", e, big, text()),
-			fmt.Sprintf("update rouse.entities set status = %s where url = '/chat/%d'", pick("'running'", "'idle'", "'killed'"), e),
+			fmt.Sprintf("update rouse.entities set status = %s, created_at = %s, updated_at = clock_timestamp() where url = '/chat/%d'", pick("'running'", "'idle'", "'killed'"), pick("created_at", "'2019-12-31 23:59:59.9999+00'", "'2020-01-01 00:00:00.0009+00'", "'2020-01-01 00:00:00.001+00'"), e),
 			fmt.Sprintf("update rouse.entities set tags = %s, spawn_args = %s where url >= '/chat/%d'", pick("'{}'", `'{"c":"red"}'`), big, e),
 			fmt.Sprintf("delete from rouse.entities where url = '/chat/%d'", e),
 			fmt.Sprintf("insert into rouse.entity_dispatch_state (service_id, entity_url, active_epoch) values (1, '/chat/%d', %d) on conflict (entity_url, service_id) do update set active_epoch = excluded.active_epoch, last_error = %s", e, rng.IntN(7), text()),

@@ -61,6 +61,16 @@ func tablesAndColumns(t *testing.T, fresh func() *pgtest.DB) {
 			t.Errorf("%s: %v, want %v; %d keys", table, got, names, keys)
 		}
 	}
+	// Columns that a table does not have, or has and does not serve, are passed
+	// over: a client of another version asks for what has moved.
+	for columns, want := range map[string]string{
+		"id,label,last_seen_at": `{"id":"r","label":"R"}`, `"id", "service_id","last_seen_at","kind"`: `{"id":"r","kind":"local"}`,
+	} {
+		c.must(201, "POST", "/_electric/runners", `{"id":"r","label":"R"}`)
+		if a := c.must(200, "GET", endpoint+"?offset=-1&table=runners&columns="+url.QueryEscape(columns), ""); !strings.Contains(a.body, `"value":`+want) {
+			t.Errorf("%s: %s", columns, a.body)
+		}
+	}
 	// A database of the gateway has more tables; none of them is for shapes.
 	rows, err := in.DB.Conn(t).Query(t.Context(), `select table_name from information_schema.tables where table_schema = 'rouse'`)
 	if err != nil {
@@ -116,7 +126,10 @@ func refusals(t *testing.T, fresh func() *pgtest.DB) {
 		{"a subset's order", "table=entities&subset__order_by=" + url.QueryEscape("url; drop table x"), 400, "INVALID_REQUEST"},
 		{"a subset's order by expression", "table=entities&subset__order_by=" + url.QueryEscape("(select 1)"), 400, "INVALID_REQUEST"},
 		{"a subset's limit", "table=entities&subset__limit=-1", 400, "INVALID_REQUEST"},
-		{"a hidden column wanted", "table=users&columns=id,auth_subject", 400, "INVALID_REQUEST"},
+		{"a hidden column wanted", "table=users&columns=auth_subject", 400, "INVALID_REQUEST"},
+		{"no column of the table", "table=runners&columns=last_seen_at,diagnostics", 400, "INVALID_REQUEST"},
+		{"a column with a wide letter", "table=users&columns=" + url.QueryEscape("id,ü"), 400, "INVALID_REQUEST"},
+		{"a name left out", "table=users&columns=id,,email", 400, "INVALID_REQUEST"},
 		{"a column by trick", "table=users&columns=" + url.QueryEscape(`id,"a"",b"`), 400, "INVALID_REQUEST"},
 		{"offset", "table=entities&offset=yesterday&handle=x", 400, "INVALID_REQUEST"},
 		{"no handle", "table=entities&offset=0_0", 400, "INVALID_REQUEST"},

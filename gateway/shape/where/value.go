@@ -157,6 +157,20 @@ func parseTime(s string) (int64, error) {
 	return 0, errNotOfType
 }
 
+// Millis answers the milliseconds since 1970 of a timestamptz in Postgres' text
+// form, rounded down.
+func Millis(s string) (int64, error) {
+	n, err := parseTime(s)
+	if err != nil || n == forever || n == -forever {
+		return 0, errNotOfType
+	}
+	ms := n / 1000
+	if n%1000 < 0 {
+		ms--
+	}
+	return ms, nil
+}
+
 func parseUUID(s string) (string, error) {
 	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return "", errNotOfType

@@ -271,3 +271,20 @@ func TestPinnedColumns(t *testing.T) {
 		}
 	}
 }
+
+func TestMillisAreRoundedDown(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]int64{
+		"2026-11-30 00:36:29.606999+00": 1795998989606, "1970-01-01 00:00:00+00": 0,
+		"1970-01-01 02:00:00.001+02": 1, "1969-12-31 23:59:59.9999+00": -1, "1969-12-31 23:59:59+00": -1000,
+	} {
+		if got, err := Millis(in); err != nil || got != want {
+			t.Errorf("%s: %d, %v, want %d", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"infinity", "-infinity", "", "yesterday"} {
+		if got, err := Millis(in); err == nil {
+			t.Errorf("%s: %d", in, got)
+		}
+	}
+}

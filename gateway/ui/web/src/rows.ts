@@ -22,8 +22,8 @@ export interface EntityRow {
   tags: Record<string, string> | null
   parent: string | null
   created_by: string
-  created_at: string
-  updated_at: string
+  created_at: bigint
+  updated_at: bigint
 }
 
 export interface DispatchRow {
@@ -80,9 +80,12 @@ export interface FailedWakeRow {
   entity_url: string | null
 }
 
-/** Postgres writes `2026-11-29 21:00:00.5+00`; answers in milliseconds, NaN for none. */
-export function millis(t: string | number | null | undefined): number {
-  if (typeof t === "number") return t
+/** A time as rows have it: milliseconds, or what Postgres writes, `2026-11-29 21:00:00.5+00`. */
+export type Time = string | number | bigint | null | undefined
+
+/** Answers in milliseconds, NaN for none. */
+export function millis(t: Time): number {
+  if (typeof t === "number" || typeof t === "bigint") return Number(t)
   if (!t) return NaN
   return Date.parse(t.replace(" ", "T").replace(/([+-]\d\d)$/, "$1:00"))
 }

@@ -1,7 +1,7 @@
 // Small words: times, durations, names of targets.
-import { millis, type Target } from "./rows"
+import { millis, type Target, type Time } from "./rows"
 
-export function ago(t: string | number | null | undefined, now: number): string {
+export function ago(t: Time, now: number): string {
   const at = millis(t)
   if (Number.isNaN(at)) return "–"
   const s = Math.round((now - at) / 1000)
@@ -21,12 +21,12 @@ export function span(ms: number): string {
 const clockFormat = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" })
 const dayFormat = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" })
 
-export function clock(t: string | number | null | undefined): string {
+export function clock(t: Time): string {
   const at = millis(t)
   return Number.isNaN(at) ? "–" : clockFormat.format(at)
 }
 
-export function full(t: string | number | null | undefined): string {
+export function full(t: Time): string {
   const at = millis(t)
   return Number.isNaN(at) ? "" : dayFormat.format(at)
 }

@@ -5,7 +5,7 @@ import { ago, span, targetName, whenWords } from "../src/words"
 
 test("times are read as Postgres and as the API write them", () => {
   const at = Date.UTC(2026, 10, 29, 21, 0, 0, 500)
-  for (const t of ["2026-11-29 21:00:00.5+00", "2026-11-29T21:00:00.5Z", "2026-11-29T21:00:00.500+00:00", at]) assert.equal(millis(t), at)
+  for (const t of ["2026-11-29 21:00:00.5+00", "2026-11-29T21:00:00.5Z", "2026-11-29T21:00:00.500+00:00", at, BigInt(at)]) assert.equal(millis(t), at)
   for (const t of [null, undefined, "", "soon"]) assert.ok(Number.isNaN(millis(t)))
 })
 

@@ -43,13 +43,16 @@ const list = computed(() => {
     const text = `${e.url} ${s.display} ${e.created_by} ${Object.entries(e.tags ?? {}).map(([k, v]) => `${k}:${v}`).join(" ")} ${e.dispatch_policy?.targets?.map((t) => t.runnerId ?? t.workerPoolId ?? t.url ?? t.type).join(" ") ?? ""}`.toLowerCase()
     return words.every((w) => text.includes(w))
   })
-  const changed = (s: Shown) => (s.dispatch && s.dispatch.updated_at > s.entity.updated_at ? s.dispatch.updated_at : s.entity.updated_at)
   const since = (s: Shown) => s.dispatch?.pending_since ?? "~"
   const cmp = (a: string, b: string) => (a < b ? -1 : a > b ? 1 : 0)
   if (order.value === "name") return found.sort((a, b) => cmp(a.entity.url, b.entity.url))
   if (order.value === "waiting") return found.sort((a, b) => cmp(since(a), since(b)) || cmp(a.entity.url, b.entity.url))
-  return found.sort((a, b) => cmp(changed(b), changed(a)) || cmp(a.entity.url, b.entity.url))
+  // A time is read once: a comparison would read two of them each time.
+  const at = new Map(found.map((s) => [s, changed(s)]))
+  return found.sort((a, b) => at.get(b)! - at.get(a)! || cmp(a.entity.url, b.entity.url))
 })
+
+const changed = (s: Shown) => Math.max(millis(s.entity.updated_at), millis(s.dispatch?.updated_at) || 0)
 
 export const entityLink = (url: string) => `#/entity${url.split("/").map(seg).join("/")}`
 
@@ -65,7 +68,7 @@ function Row({ of }: { of: Shown }) {
         {s.dispatch?.active_consumer_id ? <Lease until={s.dispatch.active_lease_expires_at} /> : s.target ? <TargetChip target={s.target} /> : null}
         {targets.length > 1 && <span class="more" title={`${targets.length} targets`}>+{targets.length - 1}</span>}
       </span>
-      <time class="when" title={full(s.dispatch?.updated_at ?? s.entity.updated_at)}>{ago(Math.max(millis(s.entity.updated_at), millis(s.dispatch?.updated_at) || 0), now.value)}</time>
+      <time class="when" title={full(changed(s))}>{ago(changed(s), now.value)}</time>
     </a>
   )
 }

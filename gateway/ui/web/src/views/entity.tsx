@@ -9,7 +9,7 @@ import { askAgain, dispatch, entities, now, show, shown } from "../store"
 import { Tail } from "../tail"
 import { person, readable, type Message } from "../timeline"
 import { ago, clock, full, span, whenWords } from "../words"
-import { millis } from "../rows"
+import { millis, type Time } from "../rows"
 import { Move, redeliver, redrive, Signal } from "./actions"
 import { entityLink } from "./entities"
 import { Conversation } from "./conversation"
@@ -281,7 +281,7 @@ function Composer({ url, tail }: { url: string; tail: Tail }) {
   )
 }
 
-function About({ url, createdBy, createdAt, tags, parent, policyAt }: { url: string; createdBy: string; createdAt: string; tags: Record<string, string> | null; parent: string | null; policyAt: string }) {
+function About({ url, createdBy, createdAt, tags, parent, policyAt }: { url: string; createdBy: string; createdAt: Time; tags: Record<string, string> | null; parent: string | null; policyAt: string }) {
   const [detail, set] = useState<EntityDetail>({})
   const [past, setPast] = useState<PastPolicy[]>([])
   useEffect(() => {
