@@ -194,5 +194,8 @@ func parse(parser *kong.Kong, args []string) (parsed *kong.Context, err error) {
 	case args[0] == "help":
 		args = append(args[1:len(args):len(args)], "--help")
 	}
+	if args = inPlace(parser.Model.Node, args); len(args) == 0 {
+		args = []string{"--help"}
+	}
 	return parser.Parse(args)
 }

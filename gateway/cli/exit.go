@@ -25,7 +25,9 @@ const (
 	ExitServerNotFound = 12
 )
 
-const helpFooter = `Exit codes:
+const helpFooter = `--server, --service, --as, --token and --json stand before the command or behind it.
+
+Exit codes:
   0  done
   1  failed; the message says why
   2  the command line or the configuration is not valid

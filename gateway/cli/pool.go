@@ -225,10 +225,13 @@ type poolAddCmd struct {
 }
 
 func (poolAddCmd) Help() string {
-	return `A runner of yours is in at once; another's is invited, and is in when its owner says "rouse pool join". It also takes a drained member back.
+	return `A runner of yours is in at once; another's is invited, and is in when its owner says "rouse pool join". It also takes a drained member back, and one that was removed.
+
+Where a gateway takes who names nobody for the system, as "rouse dev" does, that one's word counts for both owners and nobody is invited: name yourself with --as or ROUSE_AS.
 
 Examples:
-  rouse pool add coding sandbox-1 sandbox-2`
+  rouse pool add coding sandbox-1 sandbox-2
+  rouse pool add coding adas-laptop --as user:kyle`
 }
 
 func (c *poolAddCmd) Run(r *run) error {
@@ -257,6 +260,10 @@ func (f clientFlags) members(r *run, pool string, runners []string, body map[str
 		if slices.ContainsFunc(all, func(m workerPoolSeat) bool { return m.Status == "invited" }) && !k.json {
 			r.say(`Who is invited accepts with "rouse pool join %s RUNNER".`, printable(pool))
 		}
+		if others := slices.IndexFunc(all, func(m workerPoolSeat) bool { return m.Status == "active" && m.OwnerPrincipal != nobodys }); others >= 0 && k.nobody() && !k.json {
+			r.say("Nobody was named, so the gateway took you for the system, and %s of %s was not asked: with --as user:NAME others' runners are invited.",
+				printable(all[others].RunnerID), principal(all[others].OwnerPrincipal))
+		}
 		return errors.Join(errs...)
 	})
 }
@@ -282,6 +289,13 @@ type poolRemoveCmd struct {
 	clientFlags
 	ID     string   `arg:"" help:"The pool's id."`
 	Runner []string `arg:"" help:"The runner's id, or several."`
+}
+
+func (poolRemoveCmd) Help() string {
+	return `What they hold runs to its end. A join token that others still use does not let them in again; "rouse pool add" does.
+
+Examples:
+  rouse pool remove coding sandbox-1`
 }
 
 func (c *poolRemoveCmd) Run(r *run) error {

@@ -100,6 +100,7 @@ func TestPoolCommands(t *testing.T) {
 		t.Error(out)
 	}
 
+	p.ok("pool", "invite", "coding", "--revoke") // whom the owner has removed no token made before lets in
 	token := strings.TrimSpace(p.ok("pool", "invite", "coding", "--ttl", "10m"))
 	if !strings.HasPrefix(token, "rouse_jt_") {
 		t.Error(token)
@@ -111,6 +112,7 @@ func TestPoolCommands(t *testing.T) {
 		t.Error(out)
 	}
 	p.ok("pool", "remove", "coding", "adas")
+	joined.refused(ExitServerRefusal, "removed it", "pool", "join", "coding", "adas")
 	p.ok("pool", "invite", "coding", "--revoke")
 	joined.refused(ExitServerRefusal, "JOIN_TOKEN_INVALID", "pool", "join", "coding", "adas")
 
