@@ -17,6 +17,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 	"github.com/rouse-run/rouse/gateway/dispatch"
 	"github.com/rouse-run/rouse/gateway/feed"
+	"github.com/rouse-run/rouse/gateway/soon"
 	"github.com/rouse-run/rouse/gateway/store"
 	"github.com/rouse-run/rouse/plugins/contract"
 	"github.com/rouse-run/rouse/transports/webhook"
@@ -102,13 +103,7 @@ func (r *rig) gateway(ts ...contract.Transport) *dispatch.Dispatch {
 
 func (r *rig) eventually(what string, ok func() bool) {
 	r.t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			r.t.Fatalf("did not happen: %s", what)
-		}
-	}
+	soon.Until(r.t, what, ok)
 }
 
 // R23: with every signal suppressed everything is still woken, by two gateways

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rouse-run/rouse/gateway/soon"
 	"github.com/rouse-run/rouse/gateway/store"
 	"github.com/rouse-run/rouse/plugins/contract"
 )
@@ -72,7 +73,7 @@ func TestDeliveryIsWholeAndRecorded(t *testing.T) {
 			return contract.Result{Outcome: outcome}
 		}}}})
 		d.Delivery().Wakes(t.Context(), []string{"w1"})
-		eventually(t, "the result", func() bool { return db.count(func() int { return len(db.results) }) == 1 })
+		soon.Until(t, "the result", func() bool { return db.count(func() int { return len(db.results) }) == 1 })
 		if db.results[0] != string(outcome) {
 			t.Errorf("recorded %s, not %s", db.results[0], outcome)
 		}
@@ -126,7 +127,7 @@ func TestAWakeThatIsNotVisibleYetIsLookedForAgain(t *testing.T) {
 	d.Wakes(t.Context(), []string{"another gateway's"})
 	// Three and seven; the end of the delivery is one more, or falls together with
 	// another.
-	eventually(t, "the last look", func() bool { return looks() >= 10 })
+	soon.Until(t, "the last look", func() bool { return looks() >= 10 })
 	before := looks()
 	pause(t.Context(), 4*lastLook)
 	if after := looks(); after > before+2 {
@@ -154,7 +155,7 @@ func TestDeliveriesThatCannotBe(t *testing.T) {
 		db := &fakeDB{take: once(w)}
 		d := running(t, Config{}, Deps{DB: db, Transports: []contract.Transport{never}})
 		d.Delivery().Gap(t.Context(), "start")
-		eventually(t, name, func() bool { return db.count(func() int { return len(db.results) }) == 1 })
+		soon.Until(t, name, func() bool { return db.count(func() int { return len(db.results) }) == 1 })
 		if db.results[0] != string(c.want) {
 			t.Errorf("%s: %s", name, db.results[0])
 		}
@@ -175,7 +176,7 @@ func TestResultsOutliveAnOutage(t *testing.T) {
 		return contract.Result{Outcome: contract.Accepted}
 	}}}})
 	d.Delivery().Wakes(t.Context(), nil)
-	eventually(t, "the result is recorded", func() bool { return db.count(func() int { return len(db.results) }) == 3 })
+	soon.Until(t, "the result is recorded", func() bool { return db.count(func() int { return len(db.results) }) == 3 })
 	if sent.Load() != 1 {
 		t.Errorf("sent %d times", sent.Load())
 	}
@@ -196,7 +197,7 @@ func TestTakingOutlivesAnOutage(t *testing.T) {
 		return contract.Result{Outcome: contract.Accepted}
 	}}}})
 	d.Delivery().Wakes(t.Context(), nil)
-	eventually(t, "it is delivered at a later tick", func() bool { return db.count(func() int { return len(db.results) }) == 1 })
+	soon.Until(t, "it is delivered at a later tick", func() bool { return db.count(func() int { return len(db.results) }) == 1 })
 }
 
 // Receivers that do not answer use up the slots meant for such, no more; what
@@ -230,14 +231,14 @@ func TestSlotsAreBounded(t *testing.T) {
 		return contract.Result{Outcome: contract.Accepted}
 	}}}})
 	d.Delivery().Wakes(t.Context(), nil)
-	eventually(t, "all slots for receivers that nothing is known of are in use", func() bool { mu.Lock(); defer mu.Unlock(); return now >= troubledSlots })
+	soon.Until(t, "all slots for receivers that nothing is known of are in use", func() bool { mu.Lock(); defer mu.Unlock(); return now >= troubledSlots })
 	mu.Lock()
 	if lent > troubledSlots+deliveryPage {
 		t.Errorf("%d are lent", lent)
 	}
 	mu.Unlock()
 	close(release)
-	eventually(t, "all are delivered", func() bool { return db.count(func() int { return len(db.results) }) == all })
+	soon.Until(t, "all are delivered", func() bool { return db.count(func() int { return len(db.results) }) == all })
 	if most > troubledSlots+deliveryPage {
 		t.Errorf("%d at once", most)
 	}
@@ -258,7 +259,7 @@ func TestLoanBoundsTheTransport(t *testing.T) {
 		return contract.Result{Outcome: contract.Retry}
 	}}}})
 	d.Delivery().Wakes(t.Context(), nil)
-	eventually(t, "the deadline", func() bool { return db.count(func() int { return len(db.results) }) == 1 })
+	soon.Until(t, "the deadline", func() bool { return db.count(func() int { return len(db.results) }) == 1 })
 	if left >= 200*time.Millisecond {
 		t.Errorf("%v for a loan of 200 ms", left)
 	}

@@ -163,17 +163,6 @@ func (t fakeTransport) Deliver(ctx context.Context, d contract.Delivery) contrac
 	return t.deliver(ctx, d)
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("did not happen: %s", what)
-		}
-	}
-}
-
 // running starts dispatch and stops it with the test. Periods that are not set
 // never come.
 func running(t *testing.T, cfg Config, deps Deps) *Dispatch {

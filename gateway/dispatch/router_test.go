@@ -10,6 +10,7 @@ import (
 
 	"github.com/rouse-run/rouse/gateway/feed"
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/soon"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -119,7 +120,7 @@ func TestOutageHoldsTheLog(t *testing.T) {
 		defer close(done)
 		d.Router().Notices(ctx, feed.NewBatch(0, notices(1, feed.Actionable), func() { t.Error("confirmed although it was never routed") }))
 	}()
-	eventually(t, "it tries", func() bool { return db.count(func() int { return len(db.routed) }) > 1 })
+	soon.Until(t, "it tries", func() bool { return db.count(func() int { return len(db.routed) }) > 1 })
 	cancel()
 	<-done
 }
@@ -140,7 +141,7 @@ func TestRetries(t *testing.T) {
 	if !confirmed {
 		t.Error("a retry holds the log, though the scan backs it")
 	}
-	eventually(t, "it is routed", func() bool {
+	soon.Until(t, "it is routed", func() bool {
 		d.router.mu.Lock()
 		defer d.router.mu.Unlock()
 		return len(d.router.later) == 0
@@ -167,7 +168,7 @@ func TestRetriesKeepTheHighestPosition(t *testing.T) {
 		d.Router().Notices(t.Context(), feed.NewBatch(0, []feed.Notice{{Stream: 1, Tail: p, Flags: feed.Actionable}}, nil))
 	}
 	open.Store(true)
-	eventually(t, "it is routed", func() bool {
+	soon.Until(t, "it is routed", func() bool {
 		d.router.mu.Lock()
 		defer d.router.mu.Unlock()
 		return len(d.router.later) == 0
@@ -183,9 +184,9 @@ func TestHopelessRetriesAreLeftToTheScan(t *testing.T) {
 	t.Parallel()
 	db := &fakeDB{route: func(_ int, at []store.StreamAt) ([]store.Routed, error) { return outcomes("retry", at), nil }}
 	d := running(t, Config{}, Deps{DB: db})
-	eventually(t, "the scan at the start", func() bool { return db.count(func() int { return len(db.scans) }) == 1 })
+	soon.Until(t, "the scan at the start", func() bool { return db.count(func() int { return len(db.scans) }) == 1 })
 	d.Router().Notices(t.Context(), feed.NewBatch(0, notices(1, feed.Actionable), nil))
-	eventually(t, "the scan is called for", func() bool { return db.count(func() int { return len(db.scans) }) == 2 })
+	soon.Until(t, "the scan is called for", func() bool { return db.count(func() int { return len(db.scans) }) == 2 })
 	if n := db.count(func() int { return len(db.routed) }); n != routeTries+1 {
 		t.Errorf("%d calls", n)
 	}
@@ -205,7 +206,7 @@ func TestRetriesOutliveAnOutage(t *testing.T) {
 	}}
 	d := running(t, Config{}, Deps{DB: db})
 	d.Router().Notices(t.Context(), feed.NewBatch(0, notices(3, feed.Actionable), nil))
-	eventually(t, "all are routed", func() bool {
+	soon.Until(t, "all are routed", func() bool {
 		d.router.mu.Lock()
 		defer d.router.mu.Unlock()
 		return len(d.router.later) == 0
@@ -223,7 +224,7 @@ func TestScanReadsPages(t *testing.T) {
 		return page, nil
 	}}
 	running(t, Config{FeedUp: func() bool { return true }}, Deps{DB: db})
-	eventually(t, "everything is routed", func() bool {
+	soon.Until(t, "everything is routed", func() bool {
 		return db.count(func() int {
 			n := 0
 			for _, r := range db.routed {
@@ -278,15 +279,15 @@ func TestWhenItScans(t *testing.T) {
 	scans := func(db *fakeDB) int { return db.count(func() int { return len(db.scans) }) }
 	up := &fakeDB{}
 	d := running(t, Config{FeedUp: func() bool { return true }, ScanPeriodDown: time.Millisecond}, Deps{DB: up})
-	eventually(t, "the first", func() bool { return scans(up) == 1 })
+	soon.Until(t, "the first", func() bool { return scans(up) == 1 })
 	for i, reason := range []feed.GapReason{feed.GapStart, feed.GapSlot, feed.GapOverflow, feed.GapMalformed} {
 		d.Router().Gap(t.Context(), reason)
-		eventually(t, string(reason), func() bool { return scans(up) == i+2 })
+		soon.Until(t, string(reason), func() bool { return scans(up) == i+2 })
 	}
 
 	down := &fakeDB{}
 	running(t, Config{ScanPeriodDown: time.Millisecond}, Deps{DB: down})
-	eventually(t, "often while the feed is down", func() bool { return scans(down) > 20 })
+	soon.Until(t, "often while the feed is down", func() bool { return scans(down) > 20 })
 
 	failing := &fakeDB{scan: func(n int, _ int64, _ int) ([]store.StreamAt, error) {
 		if n < 5 {
@@ -295,7 +296,7 @@ func TestWhenItScans(t *testing.T) {
 		return nil, nil
 	}}
 	running(t, Config{FeedUp: func() bool { return true }, ScanPeriodDown: time.Millisecond}, Deps{DB: failing})
-	eventually(t, "again after failures", func() bool { return scans(failing) == 5 })
+	soon.Until(t, "again after failures", func() bool { return scans(failing) == 5 })
 	if scans(up) != 5 {
 		t.Errorf("%d scans while nothing happened", scans(up))
 	}
@@ -321,7 +322,7 @@ func TestReaperGivesGrace(t *testing.T) {
 	}
 	began := time.Now()
 	running(t, Config{ReapGrace: grace, ReapPeriod: 400 * time.Millisecond}, Deps{DB: db})
-	eventually(t, "five rounds", func() bool { return db.count(func() int { return len(at) }) >= 5 })
+	soon.Until(t, "five rounds", func() bool { return db.count(func() int { return len(at) }) >= 5 })
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if d := at[0].Sub(began); d < grace {
@@ -340,7 +341,7 @@ func TestJanitorGoesOnWhileThereIsMore(t *testing.T) {
 	t.Parallel()
 	db := &fakeDB{}
 	running(t, Config{JanitorPeriod: time.Millisecond}, Deps{DB: db})
-	eventually(t, "it purges", func() bool { return db.count(func() int { return db.purges }) > 6 })
+	soon.Until(t, "it purges", func() bool { return db.count(func() int { return db.purges }) > 6 })
 }
 
 func TestNewNeedsItsParts(t *testing.T) {

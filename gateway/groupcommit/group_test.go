@@ -14,6 +14,7 @@ import (
 
 	"github.com/rouse-run/rouse/gateway/groupcommit"
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -92,16 +93,6 @@ func do(t *testing.T, g *groupcommit.Group[string, string], req string) <-chan o
 	return out
 }
 
-// eventually polls until ok.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 func TestCallsDuringABatchShareTheNext(t *testing.T) {
 	t.Parallel()
 	b := &bench{gate: make(chan struct{}), entered: make(chan []string)}
@@ -114,7 +105,7 @@ func TestCallsDuringABatchShareTheNext(t *testing.T) {
 	for i := range 50 {
 		rest = append(rest, do(t, g, fmt.Sprintf("k%d:x", i)))
 	}
-	eventually(t, "50 wait", func() bool { return g.Pending() == 51 })
+	soon.Until(t, "50 wait", func() bool { return g.Pending() == 51 })
 	b.gate <- struct{}{}
 	if o := <-first; o.res != "did a:0" || o.err != nil {
 		t.Fatalf("first: %+v", o)
@@ -148,7 +139,7 @@ func TestABatchIsBoundedByCountAndBytes(t *testing.T) {
 			for i := range 7 {
 				calls = append(calls, do(t, g, fmt.Sprintf("b:%d", i)))
 			}
-			eventually(t, "all wait", func() bool { return g.Pending() == 8 })
+			soon.Until(t, "all wait", func() bool { return g.Pending() == 8 })
 			b.gate <- struct{}{}
 			for left := 7; left > 0; {
 				got := <-b.entered
@@ -184,7 +175,7 @@ func TestABusyKeyGoesAsideInOrderAndDelaysNobody(t *testing.T) {
 	}
 	for i := 1; i < 4; i++ {
 		slow = append(slow, do(t, g, fmt.Sprintf("slow:%d", i)))
-		eventually(t, "it waits", func() bool { return g.Pending() == 2+i })
+		soon.Until(t, "it waits", func() bool { return g.Pending() == 2+i })
 	}
 	b.mu.Lock()
 	b.busy = nil
@@ -243,7 +234,7 @@ func TestLanesBeyondTheLimitTakeTurns(t *testing.T) {
 		calls = append(calls, do(t, g, fmt.Sprintf("k%d:0", i)))
 		<-b.entered
 	}
-	eventually(t, "two lanes run", func() bool { return len(b.entered) >= 2 })
+	soon.Until(t, "two lanes run", func() bool { return len(b.entered) >= 2 })
 	b.mu.Lock()
 	b.busy = nil
 	b.mu.Unlock()
@@ -274,7 +265,7 @@ func TestAPoisonedMemberFailsAlone(t *testing.T) {
 		good = append(good, do(t, g, fmt.Sprintf("b:%d", i)))
 	}
 	bad := do(t, g, "b:poison")
-	eventually(t, "all wait", func() bool { return g.Pending() == 7 })
+	soon.Until(t, "all wait", func() bool { return g.Pending() == 7 })
 	for range 20 {
 		b.gate <- struct{}{}
 	}
@@ -297,7 +288,7 @@ func TestAnyOtherErrorIsEverybodys(t *testing.T) {
 	first := do(t, g, "a:0")
 	<-b.entered
 	second, third := do(t, g, "b:0"), do(t, g, "c:0")
-	eventually(t, "all wait", func() bool { return g.Pending() == 3 })
+	soon.Until(t, "all wait", func() bool { return g.Pending() == 3 })
 	b.gate <- struct{}{}
 	b.gate <- struct{}{}
 	for _, c := range []<-chan outcome{first, second, third} {
@@ -319,7 +310,7 @@ func TestACallerMayLeaveAndTheQueueIsBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() { _, err := g.Do(ctx, "a:1"); left <- err }()
-	eventually(t, "it waits", func() bool { return g.Pending() == 2 })
+	soon.Until(t, "it waits", func() bool { return g.Pending() == 2 })
 	if _, err := g.Do(t.Context(), "a:2"); problem.CodeOf(err) != problem.Overloaded {
 		t.Fatalf("beyond the limit: %v", err)
 	}
@@ -333,7 +324,7 @@ func TestACallerMayLeaveAndTheQueueIsBounded(t *testing.T) {
 		t.Fatalf("what the caller left behind: %v", got)
 	}
 	b.gate <- struct{}{}
-	eventually(t, "nothing waits", func() bool { return g.Pending() == 0 })
+	soon.Until(t, "nothing waits", func() bool { return g.Pending() == 0 })
 }
 
 // What waits is bounded in bytes as well, whether its callers are still there or
@@ -353,7 +344,7 @@ func TestTheQueueIsBoundedInBytes(t *testing.T) {
 	}
 	free := func(when string) {
 		t.Helper()
-		eventually(t, "nothing waits "+when, func() bool { return g.Pending() == 0 })
+		soon.Until(t, "nothing waits "+when, func() bool { return g.Pending() == 0 })
 		last := do(t, g, "y:"+strings.Repeat("y", 98)) // takes all there is
 		<-b.entered
 		full(when)
@@ -366,7 +357,7 @@ func TestTheQueueIsBoundedInBytes(t *testing.T) {
 	<-b.entered
 	full("while one is in the database")
 	small := do(t, g, "a:"+strings.Repeat("a", 28))
-	eventually(t, "it waits", func() bool { return g.Pending() == 2 })
+	soon.Until(t, "it waits", func() bool { return g.Pending() == 2 })
 	b.gate <- struct{}{}
 	<-first
 	<-b.entered
@@ -428,11 +419,11 @@ func TestStopFinishesWhatIsInsideAndRefusesTheRest(t *testing.T) {
 	first := do(t, g, "a:0")
 	<-b.entered
 	second := do(t, g, "a:1")
-	eventually(t, "both wait", func() bool { return g.Pending() == 2 })
+	soon.Until(t, "both wait", func() bool { return g.Pending() == 2 })
 	stopped := make(chan error, 1)
 	go func() { stopped <- g.Stop(t.Context()) }()
 	// Calls before the stop takes effect are accepted, and finished like the rest.
-	eventually(t, "it refuses", func() bool {
+	soon.Until(t, "it refuses", func() bool {
 		_, err := g.Do(canceled(t), "a:2")
 		return problem.CodeOf(err) == problem.ServerStopping
 	})

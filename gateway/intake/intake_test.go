@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -85,17 +86,6 @@ func (q request) answer() (int, string) {
 	return res.StatusCode, string(body)
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("did not happen: %s", what)
-		}
-	}
-}
-
 func TestBodiesOfEveryLength(t *testing.T) {
 	t.Parallel()
 	const most = 300 << 10
@@ -133,7 +123,7 @@ func TestBodiesOfEveryLength(t *testing.T) {
 	if status, body := q.answer(); status != 400 {
 		t.Errorf("ended early: %d %s", status, body)
 	}
-	eventually(t, "nothing is held", func() bool { return budget.Held() == 0 })
+	soon.Until(t, "nothing is held", func() bool { return budget.Held() == 0 })
 }
 
 // A body that is announced and does not come holds one step.
@@ -142,11 +132,11 @@ func TestAnAnnouncedBodyHoldsLittle(t *testing.T) {
 	budget := NewBudget(64 << 20)
 	addr := serve(t, Reader{Budget: budget})
 	q := begin(t, addr, 16<<20)
-	eventually(t, "it is being read", func() bool { return budget.Held() == firstStep })
+	soon.Until(t, "it is being read", func() bool { return budget.Held() == firstStep })
 	q.send(strings.Repeat("x", firstStep))
-	eventually(t, "it grows with what has come", func() bool { return budget.Held() == 4*firstStep })
+	soon.Until(t, "it grows with what has come", func() bool { return budget.Held() == 4*firstStep })
 	q.Close()
-	eventually(t, "it is given up", func() bool { return budget.Held() == 0 })
+	soon.Until(t, "it is given up", func() bool { return budget.Held() == 0 })
 }
 
 // Large bodies of one kind have a share of the budget. One that has begun is given
@@ -158,12 +148,12 @@ func TestLargeBodiesTakeTurnsInTheirShare(t *testing.T) {
 	addr := serve(t, Reader{Budget: budget, Share: share, Whole: whole, MaxBytes: size, Wait: 20 * time.Second})
 	first := begin(t, addr, size)
 	first.send(strings.Repeat("x", whole+1))
-	eventually(t, "it has all it needs", func() bool { return share.Held() == size && budget.Held() == size })
+	soon.Until(t, "it has all it needs", func() bool { return share.Held() == size && budget.Held() == size })
 	second := begin(t, addr, size)
 	second.send(strings.Repeat("x", whole+1))
 	third := begin(t, addr, -1)
 	third.send(fmt.Sprintf("%x\r\n%s\r\n", size, strings.Repeat("x", size)) + "0\r\n\r\n")
-	eventually(t, "the others wait", func() bool { return share.Held() == size+2*whole && budget.Held() == share.Held() })
+	soon.Until(t, "the others wait", func() bool { return share.Held() == size+2*whole && budget.Held() == share.Held() })
 	first.send(strings.Repeat("x", size-whole-1))
 	if status, body := first.answer(); status != 200 || body != fmt.Sprint(size) {
 		t.Errorf("the first: %d %s", status, body)
@@ -174,7 +164,7 @@ func TestLargeBodiesTakeTurnsInTheirShare(t *testing.T) {
 			t.Errorf("%s: %d %s", name, status, body)
 		}
 	}
-	eventually(t, "nothing is held", func() bool { return budget.Held() == 0 && share.Held() == 0 })
+	soon.Until(t, "nothing is held", func() bool { return budget.Held() == 0 && share.Held() == 0 })
 	// Where the whole is taken, nothing of the share stays with who was refused.
 	if !budget.tryAcquire(32 << 20) {
 		t.Fatal("there is no room")
@@ -186,7 +176,7 @@ func TestLargeBodiesTakeTurnsInTheirShare(t *testing.T) {
 	if status, body := q.answer(); status != 503 {
 		t.Errorf("beyond the budget: %d %s", status, body)
 	}
-	eventually(t, "what it held is given back", func() bool { return budget.Held() == 32<<20 && share.Held() == 0 })
+	soon.Until(t, "what it held is given back", func() bool { return budget.Held() == 32<<20 && share.Held() == 0 })
 }
 
 func TestSlowBodiesAreCutOff(t *testing.T) {
@@ -258,13 +248,13 @@ func TestLargeBodiesKeepNoSmallOnesOut(t *testing.T) {
 		return q
 	}
 	first := big()
-	eventually(t, "the first has its memory", func() bool { return budget.Held() == 512<<10 })
+	soon.Until(t, "the first has its memory", func() bool { return budget.Held() == 512<<10 })
 	second := make(chan int)
 	go func() {
 		status, _ := big().answer()
 		second <- status
 	}()
-	eventually(t, "the second waits for more", func() bool {
+	soon.Until(t, "the second waits for more", func() bool {
 		budget.mu.Lock()
 		defer budget.mu.Unlock()
 		return budget.waiters.Len() == 1

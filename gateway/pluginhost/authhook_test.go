@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rouse-run/rouse/gateway/soon"
 	"github.com/rouse-run/rouse/plugins/contract"
 )
 
@@ -141,7 +142,7 @@ func TestAnAuthPluginThatFailsRefuses(t *testing.T) {
 		h, a := hookHost(t, ownSpec("hook"))
 		up(t, h)
 		refused(t, a, "crash", 5*time.Second)
-		until(t, 10*time.Second, "it is back", func() bool {
+		soon.Within(t, 10*time.Second, "it is back", func() bool {
 			d, err := a.Authenticate(t.Context(), credentials("allow"))
 			return err == nil && d.Verdict == contract.Allow
 		})
@@ -169,7 +170,7 @@ func TestAnAuthPluginThatFailsRefuses(t *testing.T) {
 		spec.SHA256 = "00" + spec.SHA256[2:]
 		h, a := hookHost(t, spec)
 		refused(t, a, "allow", 300*time.Millisecond)
-		until(t, 10*time.Second, "it is in the health", func() bool { return info(h).Code == CodeChecksum || info(h).Code == CodeCircuitOpen })
+		soon.Within(t, 10*time.Second, "it is in the health", func() bool { return info(h).Code == CodeChecksum || info(h).Code == CodeCircuitOpen })
 	})
 	t.Run("by being stopped", func(t *testing.T) {
 		t.Parallel()
@@ -184,7 +185,7 @@ func TestAnAuthPluginThatFailsRefuses(t *testing.T) {
 func TestAGatewayIsReadyWhenItsHooksAre(t *testing.T) {
 	t.Parallel()
 	h, _ := hookHost(t, ownSpec("hook"))
-	until(t, 10*time.Second, "it is ready", func() bool { _, _, ok := h.HooksReady(); return ok })
+	soon.Within(t, 10*time.Second, "it is ready", func() bool { _, _, ok := h.HooksReady(); return ok })
 	_ = syscall.Kill(up(t, h), syscall.SIGKILL)
 	for range 100 { // a restart is no reason
 		if code, _, ok := h.HooksReady(); !ok {
@@ -196,7 +197,7 @@ func TestAGatewayIsReadyWhenItsHooksAre(t *testing.T) {
 		t.Errorf("it is ready without its hook: %q", code)
 	}
 	var why string
-	until(t, 20*time.Second, "it is left alone", func() bool {
+	soon.Within(t, 20*time.Second, "it is left alone", func() bool {
 		code, detail, ok := broken.HooksReady()
 		why = detail
 		return !ok && code == CodeCircuitOpen

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rouse-run/rouse/gateway/soon"
 	"github.com/rouse-run/rouse/plugins/contract"
 )
 
@@ -57,7 +58,7 @@ func TestDeliveriesRideTogether(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	until(t, 10*time.Second, "no call is under way", func() bool {
+	soon.Within(t, 10*time.Second, "no call is under way", func() bool {
 		tr.batch.mu.Lock()
 		defer tr.batch.mu.Unlock()
 		return tr.batch.calls == 0 && len(tr.batch.waiting) == 0
@@ -88,7 +89,7 @@ func TestWhoMakesTheCallsGetsItsResultToo(t *testing.T) {
 	}
 	defer wg.Wait()
 	defer enough.Store(true)
-	until(t, 15*time.Second, "a result for everybody while more keep coming", func() bool { return first.Load() == n })
+	soon.Within(t, 15*time.Second, "a result for everybody while more keep coming", func() bool { return first.Load() == n })
 }
 
 // A delivery that is given up costs those that ride with it nothing, whether it
@@ -101,7 +102,7 @@ func TestWhoGivesUpTakesNobodyAlong(t *testing.T) {
 	var wg sync.WaitGroup
 	held := func(n int) {
 		t.Helper()
-		until(t, 10*time.Second, "they wait", func() bool {
+		soon.Within(t, 10*time.Second, "they wait", func() bool {
 			tr.batch.mu.Lock()
 			defer tr.batch.mu.Unlock()
 			return tr.batch.calls == batchCalls && len(tr.batch.waiting) == n
@@ -134,7 +135,7 @@ func TestWhoGivesUpTakesNobodyAlong(t *testing.T) {
 	held(40)
 	giveUp()
 	wg.Wait()
-	until(t, 10*time.Second, "no call is under way", func() bool {
+	soon.Within(t, 10*time.Second, "no call is under way", func() bool {
 		tr.batch.mu.Lock()
 		defer tr.batch.mu.Unlock()
 		return tr.batch.calls == 0 && len(tr.batch.waiting) == 0

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rouse-run/rouse/gateway/soon"
 	"github.com/rouse-run/rouse/plugins/contract"
 )
 
@@ -30,7 +31,7 @@ func TestAKilledPluginIsBackWithinASecond(t *testing.T) {
 	if r := send(t, tr, "w", "accept", 10*time.Second); r.Outcome != contract.Accepted && r.Outcome != contract.Retry {
 		t.Errorf("got %+v", r)
 	}
-	until(t, 5*time.Second, "it is back", func() bool { return info(h).PID != pid && info(h).State == stateUp })
+	soon.Within(t, 5*time.Second, "it is back", func() bool { return info(h).PID != pid && info(h).State == stateUp })
 	// The machine has other things to do as well: a second is the promise, and
 	// the start of a process is not ours.
 	if took := time.Since(began); took > 3*time.Second {
@@ -57,7 +58,7 @@ func TestACrashWhileDeliveringIsUncertainOnlyWhereItMustBe(t *testing.T) {
 				if took := time.Since(began); took > 5*time.Second {
 					t.Errorf("the deadline did not hold: %v", took)
 				}
-				until(t, 10*time.Second, "others are delivered", func() bool { return send(t, tr, "v", "accept", 5*time.Second).Outcome == contract.Accepted })
+				soon.Within(t, 10*time.Second, "others are delivered", func() bool { return send(t, tr, "v", "accept", 5*time.Second).Outcome == contract.Accepted })
 				// A plugin of which one call hangs is alive.
 				if same := info(h).PID == pid; same != (do != "crash") {
 					t.Errorf("the same process: %v", same)
@@ -83,7 +84,7 @@ func TestABrokenStartIsCodedBoundedAndLeavesNothing(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			h, tr := one(t, what, func(h *Host) { h.deps.timeout = 3 * time.Second })
-			until(t, 15*time.Second, "it has failed", func() bool { return info(h).Failures > 0 })
+			soon.Within(t, 15*time.Second, "it has failed", func() bool { return info(h).Failures > 0 })
 			if i := info(h); i.Code != code && !(i.State == stateOpen && strings.HasPrefix(i.Detail, code)) && i.Code != CodeStarting {
 				t.Errorf("got %+v", i)
 			}
@@ -99,7 +100,7 @@ func TestTheCircuitOpensAfterFiveFailuresAndCloses(t *testing.T) {
 	t.Parallel()
 	spec := ownSpec("exit")
 	h := newHost(t, Set{Transports: map[string]Spec{"fixture": spec}}, func(h *Host) { h.deps.pace.open = time.Hour })
-	until(t, 20*time.Second, "the circuit is open", func() bool { return info(h).Code == CodeCircuitOpen })
+	soon.Within(t, 20*time.Second, "the circuit is open", func() bool { return info(h).Code == CodeCircuitOpen })
 	i := info(h)
 	if i.Failures != failuresMost || i.Starts != 0 || time.Until(i.NextStart) < 50*time.Minute {
 		t.Errorf("got %+v", i)
@@ -114,9 +115,9 @@ func TestTheCircuitOpensAfterFiveFailuresAndCloses(t *testing.T) {
 	// One that heals is tried again, once a period, and used.
 	sick := ownSpec("transport").with(map[string]any{"refuse": "not yet"})
 	heals := newHost(t, Set{Transports: map[string]Spec{"fixture": sick}})
-	until(t, 20*time.Second, "the circuit is open", func() bool { return info(heals).Code == CodeCircuitOpen })
+	soon.Within(t, 20*time.Second, "the circuit is open", func() bool { return info(heals).Code == CodeCircuitOpen })
 	first := info(heals).NextStart
-	until(t, 20*time.Second, "it is tried again, and left alone again", func() bool { i := info(heals); return i.NextStart.After(first) && i.Code == CodeCircuitOpen })
+	soon.Within(t, 20*time.Second, "it is tried again, and left alone again", func() bool { i := info(heals); return i.NextStart.After(first) && i.Code == CodeCircuitOpen })
 	heals.transports["fixture"].replace(t.Context(), ownSpec("transport"))
 	if i := info(heals); i.State != stateUp || i.Code != "" {
 		t.Errorf("got %+v", i)
@@ -129,7 +130,7 @@ func freeze(t *testing.T, pid int) {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	until(t, 10*time.Second, "it stands still", func() bool {
+	soon.Within(t, 10*time.Second, "it stands still", func() bool {
 		tasks, err := filepath.Glob("/proc/" + pidText(pid) + "/task/*/stat")
 		if err != nil || len(tasks) == 0 {
 			return false
@@ -154,7 +155,7 @@ func TestAFrozenPluginIsReplaced(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	gone(t, pid, 20*time.Second)
-	until(t, 10*time.Second, "its successor delivers", func() bool { return send(t, tr, "v", "accept", 5*time.Second).Outcome == contract.Accepted })
+	soon.Within(t, 10*time.Second, "its successor delivers", func() bool { return send(t, tr, "v", "accept", 5*time.Second).Outcome == contract.Accepted })
 }
 
 // F19.
@@ -181,7 +182,7 @@ func TestAFloodOfOutputIsBounded(t *testing.T) {
 	var before, now runtime.MemStats
 	runtime.ReadMemStats(&before)
 	most, sent, began := int64(0), 0, time.Now()
-	until(t, 6*time.Minute, "the flood is over", func() bool {
+	soon.Within(t, 6*time.Minute, "the flood is over", func() bool {
 		// It is served itself, and so is everybody beside it.
 		for name, to := range map[string]*Transport{"itself": tr, "another": other.transports["calm"]} {
 			if r := send(t, to, "w", "accept", 10*time.Second); r.Outcome != contract.Accepted {
@@ -215,7 +216,7 @@ func TestMemoryOfAPluginIsLimited(t *testing.T) {
 	pid := up(t, h)
 	_ = send(t, h.transports["fixture"], "w", "memory", 10*time.Second)
 	gone(t, pid, 20*time.Second)
-	until(t, 10*time.Second, "it is up again", func() bool { return info(h).State == stateUp && info(h).PID != pid })
+	soon.Within(t, 10*time.Second, "it is up again", func() bool { return info(h).State == stateUp && info(h).PID != pid })
 }
 
 // F18: what a plugin has started ends with it, though it holds its output open.
@@ -230,8 +231,8 @@ func TestChildrenOfAPluginEndWithIt(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	until(t, 10*time.Second, "the grandchild has ended", func() bool { return ended(child) })
-	until(t, 10*time.Second, "the plugin is back", func() bool { return info(h).PID != pid && info(h).State == stateUp })
+	soon.Within(t, 10*time.Second, "the grandchild has ended", func() bool { return ended(child) })
+	soon.Within(t, 10*time.Second, "the plugin is back", func() bool { return info(h).PID != pid && info(h).State == stateUp })
 }
 
 // F20.
@@ -266,9 +267,9 @@ func TestPluginsEndWithAKilledHost(t *testing.T) {
 	if err := host.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, 2*time.Second, "the plugin has ended", func() bool { return ended(pid) })
+	soon.Within(t, 2*time.Second, "the plugin has ended", func() bool { return ended(pid) })
 	// The next one clears up, also before anybody has collected the dead one.
-	until(t, 10*time.Second, "the host has ended", func() bool { return ended(host.Process.Pid) })
+	soon.Within(t, 10*time.Second, "the host has ended", func() bool { return ended(host.Process.Pid) })
 	if len(tracesLeft(t, dir)) == 0 {
 		t.Fatal("a killed host has cleared up, so this shows nothing")
 	}
@@ -296,7 +297,7 @@ func TestNothingIsLeftOfPluginsThatCameAndWent(t *testing.T) {
 		pid := up(t, h)
 		pids[pid] = true
 		_ = syscall.Kill(pid, syscall.SIGKILL)
-		until(t, 10*time.Second, "it is noticed", func() bool { return info(h).PID != pid })
+		soon.Within(t, 10*time.Second, "it is noticed", func() bool { return info(h).PID != pid })
 	}
 	up(t, h)
 	if got, err := filepath.Glob(filepath.Join(dir, "*", "*")); err != nil || len(got) != 1 {

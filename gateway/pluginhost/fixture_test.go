@@ -24,6 +24,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 
+	"github.com/rouse-run/rouse/gateway/soon"
 	"github.com/rouse-run/rouse/plugins/contract"
 	transportv1 "github.com/rouse-run/rouse/plugins/proto/rouse/transport/v1"
 	"github.com/rouse-run/rouse/plugins/sdk"
@@ -394,36 +395,20 @@ func send(t *testing.T, tr contract.Transport, id, do string, limit time.Duratio
 	return tr.Deliver(ctx, contract.Delivery{WakeID: id, Service: "default", Attempt: 1, Target: json.RawMessage(`{"type":"fixture","do":"` + do + `"}`), Notification: json.RawMessage(`{"n":1}`)})
 }
 
-// until waits for something, with a deadline.
-func until(t *testing.T, limit time.Duration, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.NewTimer(limit)
-	defer deadline.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("not within %v: %s", limit, what)
-		}
-	}
-}
-
 // info is how the only plugin of a host is doing.
 func info(h *Host) Info { return h.Plugins()[0] }
 
 // up waits until the plugin runs, and gives the number of its process.
 func up(t *testing.T, h *Host) int {
 	t.Helper()
-	until(t, 30*time.Second, "the plugin is up", func() bool { return info(h).State == stateUp })
+	soon.Within(t, 30*time.Second, "the plugin is up", func() bool { return info(h).State == stateUp })
 	return info(h).PID
 }
 
 // gone waits until a process is no more, not even as a zombie.
 func gone(t *testing.T, pid int, limit time.Duration) {
 	t.Helper()
-	until(t, limit, fmt.Sprintf("process %d is gone", pid), func() bool { return !running(pid) })
+	soon.Within(t, limit, fmt.Sprintf("process %d is gone", pid), func() bool { return !running(pid) })
 }
 
 // tracesLeft lists what a host has left in its folder.

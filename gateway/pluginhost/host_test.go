@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/soon"
 	"github.com/rouse-run/rouse/plugins/contract"
 )
 
@@ -31,7 +32,7 @@ func TestAPluginDeliversAndItsOutcomesAreFields(t *testing.T) {
 	if r := h.Health(); len(r) != 0 {
 		t.Errorf("a plugin that is well is complained of: %v", r)
 	}
-	until(t, 5*time.Second, "what it logged is kept", func() bool {
+	soon.Within(t, 5*time.Second, "what it logged is kept", func() bool {
 		lines, known := h.Logs("fixture")
 		return known && strings.Contains(joined(lines), "the plugin panicked")
 	})
@@ -116,7 +117,7 @@ func TestSettingsThatAreRefusedAreSaidAndTriedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newHost(t, Set{Transports: map[string]Spec{"fixture": ownSpec("transport").with(c.config)}})
-			until(t, 10*time.Second, "it is refused", func() bool { return info(h).Code == c.code })
+			soon.Within(t, 10*time.Second, "it is refused", func() bool { return info(h).Code == c.code })
 			if d := info(h).Detail; !strings.Contains(d, c.says) || strings.Contains(d, "42424242") {
 				t.Errorf("got %q", d)
 			}
@@ -127,7 +128,7 @@ func TestSettingsThatAreRefusedAreSaidAndTriedAgain(t *testing.T) {
 func TestAPluginThatSaysItIsSickIsInTheHealth(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, Set{Transports: map[string]Spec{"fixture": ownSpec("transport").with(map[string]any{"sick": "the server is away"})}})
-	until(t, 10*time.Second, "it is in the health", func() bool { r := h.Health(); return len(r) == 1 && r[0].Code == CodeUnhealthy })
+	soon.Within(t, 10*time.Second, "it is in the health", func() bool { r := h.Health(); return len(r) == 1 && r[0].Code == CodeUnhealthy })
 	if i := info(h); i.State != stateUp || i.Detail != "the server is away" || i.Starts != 1 {
 		t.Errorf("a complaint is no crash: %+v", i)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rouse-run/rouse/gateway/soon"
 	"github.com/rouse-run/rouse/plugins/contract"
 	"github.com/rouse-run/rouse/plugins/sdk"
 )
@@ -88,23 +89,23 @@ func TestAChangedFileIsPutToUseAndNoDeliveryIsDropped(t *testing.T) {
 	for _, version := range []string{"two", "three"} {
 		pids[up(t, h)] = true
 		write("transports:\n" + entry("fixture", version))
-		until(t, 20*time.Second, version+" is in use", func() bool { return answer(t, h, "fixture") == version })
+		soon.Within(t, 20*time.Second, version+" is in use", func() bool { return answer(t, h, "fixture") == version })
 	}
 	// One that does not work changes nothing.
 	write("transports:\n" + strings.Replace(entry("fixture", "four"), "answer: \"four\"", "refuse: \"no\"", 1))
-	until(t, 20*time.Second, "the failure is in the health", func() bool { r := h.Health(); return len(r) == 1 && r[0].Code == CodeReloadFailed })
+	soon.Within(t, 20*time.Second, "the failure is in the health", func() bool { r := h.Health(); return len(r) == 1 && r[0].Code == CodeReloadFailed })
 	if got := answer(t, h, "fixture"); got != "three" {
 		t.Errorf("got %q", got)
 	}
 	// Nor does a file that is none.
 	write("transports: [hunter2\n")
-	until(t, 20*time.Second, "the file is in the health", func() bool {
+	soon.Within(t, 20*time.Second, "the file is in the health", func() bool {
 		r := h.Health()
 		return len(r) > 0 && r[0].Code == CodeConfiguration && !strings.Contains(fmt.Sprint(r), "hunter2")
 	})
 	write("transports:\n" + entry("fixture", "five"))
-	until(t, 20*time.Second, "five is in use", func() bool { return answer(t, h, "fixture") == "five" })
-	until(t, 20*time.Second, "all is well", func() bool { return len(h.Health()) == 0 })
+	soon.Within(t, 20*time.Second, "five is in use", func() bool { return answer(t, h, "fixture") == "five" })
+	soon.Within(t, 20*time.Second, "all is well", func() bool { return len(h.Health()) == 0 })
 	stop.Store(true)
 	wg.Wait()
 	if sent.Load() < 20 {
@@ -123,7 +124,7 @@ func TestPluginsComeAndGoWithTheFile(t *testing.T) {
 		t.Fatal("there are some already")
 	}
 	write("transports:\n" + entry("one", "1") + entry("two", "2") + fmt.Sprintf("authhooks:\n  corp: {path: %q, sha256: %s, env: {%s: hook}}\n", hook.Path, hook.SHA256, fixtureEnv))
-	until(t, 20*time.Second, "both are there", func() bool { return answer(t, h, "one") == "1" && answer(t, h, "two") == "2" })
+	soon.Within(t, 20*time.Second, "both are there", func() bool { return answer(t, h, "one") == "1" && answer(t, h, "two") == "2" })
 	if a, err := h.AuthHook("corp"); err != nil {
 		t.Error(err)
 	} else if d, err := a.Authenticate(t.Context(), credentials("allow")); err != nil || d.Verdict != contract.Allow {
@@ -137,16 +138,16 @@ func TestPluginsComeAndGoWithTheFile(t *testing.T) {
 		t.Errorf("got %v", names)
 	}
 	write("transports:\n" + entry("two", "2"))
-	until(t, 20*time.Second, "one is gone", func() bool { return h.Transport("one") == nil })
+	soon.Within(t, 20*time.Second, "one is gone", func() bool { return h.Transport("one") == nil })
 	// In this process, and back.
 	write("transports:\n  two: {builtin: fixture, in_process: true, config: {answer: inside}}\n")
-	until(t, 20*time.Second, "it is inside", func() bool { return answer(t, h, "two") == "inside" })
-	until(t, 20*time.Second, "no process is left", func() bool { ps := h.Plugins(); return len(ps) == 2 && ps[1].InProcess && ps[1].PID == 0 })
+	soon.Within(t, 20*time.Second, "it is inside", func() bool { return answer(t, h, "two") == "inside" })
+	soon.Within(t, 20*time.Second, "no process is left", func() bool { ps := h.Plugins(); return len(ps) == 2 && ps[1].InProcess && ps[1].PID == 0 })
 	if _, known := h.Logs("two"); !known {
 		t.Error("it is not known")
 	}
 	write("transports:\n" + entry("two", "outside"))
-	until(t, 20*time.Second, "it is outside", func() bool { return answer(t, h, "two") == "outside" })
+	soon.Within(t, 20*time.Second, "it is outside", func() bool { return answer(t, h, "two") == "outside" })
 	if a, err := h.AuthHook("corp"); err == nil {
 		if d, err := a.Authenticate(t.Context(), credentials("allow")); err == nil {
 			t.Errorf("a hook that was taken out decides: %+v", d)
@@ -206,11 +207,11 @@ func TestATransportInsideIsLetGoOf(t *testing.T) {
 	t.Cleanup(func() { stopHost(t, h) })
 	for _, next := range []string{entry("other"), "transports: {}\n"} {
 		write(next)
-		until(t, 10*time.Second, "the change", func() bool { return answer(t, h, "two") != "one" })
+		soon.Within(t, 10*time.Second, "the change", func() bool { return answer(t, h, "two") != "one" })
 	}
-	until(t, 10*time.Second, "the entry's end", func() bool { return h.Transport("two") == nil })
+	soon.Within(t, 10*time.Second, "the entry's end", func() bool { return h.Transport("two") == nil })
 	close(busy)
-	until(t, 10*time.Second, "the end of both", func() bool { return closed.Load() == 2 })
+	soon.Within(t, 10*time.Second, "the end of both", func() bool { return closed.Load() == 2 })
 }
 
 func TestFilesThatAreWrongSayWhereAndQuoteNothing(t *testing.T) {
@@ -257,15 +258,15 @@ func TestAChangedEntryIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(fmt.Sprintf("transports:\n  fixture: {path: %q, sha256: %s, env: {%s: transport}, config: {answer: two}}\n", p.path, p.sum, fixtureEnv))
-	until(t, 20*time.Second, "it is stale", func() bool { return info(h).Code == CodeReloadFailed })
+	soon.Within(t, 20*time.Second, "it is stale", func() bool { return info(h).Code == CodeReloadFailed })
 	if got := answer(t, h, "fixture"); got != "one" {
 		t.Errorf("got %q", got)
 	}
 	if err := os.Rename(p.path+".later", p.path); err != nil {
 		t.Fatal(err)
 	}
-	until(t, 20*time.Second, "two is in use", func() bool { return answer(t, h, "fixture") == "two" })
-	until(t, 20*time.Second, "all is well", func() bool { return len(h.Health()) == 0 })
+	soon.Within(t, 20*time.Second, "two is in use", func() bool { return answer(t, h, "fixture") == "two" })
+	soon.Within(t, 20*time.Second, "all is well", func() bool { return len(h.Health()) == 0 })
 }
 
 // What an auth hook has said under its old settings is told from what it says under
@@ -288,13 +289,13 @@ func TestAChangedHookIsOfAnotherGeneration(t *testing.T) {
 		t.Error("nothing has changed")
 	}
 	write(line("4s"))
-	until(t, 10*time.Second, "it is another one", func() bool { return a.Generation() == before+1 })
+	soon.Within(t, 10*time.Second, "it is another one", func() bool { return a.Generation() == before+1 })
 	// One that is taken away has said nothing that counts, whatever comes in its place.
 	write("{}\n")
-	until(t, 10*time.Second, "it is gone", func() bool { _, _, known := a.Does(); return known && a.get() == nil })
-	until(t, 10*time.Second, "what it said is, too", func() bool { return a.Generation() == before+2 })
+	soon.Within(t, 10*time.Second, "it is gone", func() bool { _, _, known := a.Does(); return known && a.get() == nil })
+	soon.Within(t, 10*time.Second, "what it said is, too", func() bool { return a.Generation() == before+2 })
 	write(line("5s"))
-	until(t, 10*time.Second, "it is back", func() bool { who, may, known := a.Does(); return who && may && known })
+	soon.Within(t, 10*time.Second, "it is back", func() bool { who, may, known := a.Does(); return who && may && known })
 	if a.Generation() < before+2 {
 		t.Error("it goes on as the one before")
 	}

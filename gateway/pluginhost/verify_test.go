@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 // program is a copy of this binary that tells when it has been executed.
@@ -76,7 +78,7 @@ func TestAProgramThatOthersMayHaveChangedIsNotExecuted(t *testing.T) {
 			p := newProgram(t)
 			c.spoil(t, &p)
 			h := newHost(t, Set{Transports: map[string]Spec{"fixture": p.spec()}})
-			until(t, 20*time.Second, "it is refused", func() bool { return info(h).Failures > 0 })
+			soon.Within(t, 20*time.Second, "it is refused", func() bool { return info(h).Failures > 0 })
 			stopHost(t, h)
 			if got := h.deps.metrics; got == nil || p.executed() {
 				t.Error("it was executed")

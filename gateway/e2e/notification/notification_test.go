@@ -16,6 +16,7 @@ import (
 
 	"github.com/rouse-run/rouse/gateway/e2e/wire"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,17 +30,6 @@ func must(t *testing.T, a wire.Answer, allowed ...int) wire.Answer {
 		t.Fatalf("%v: %s", a, a.Raw)
 	}
 	return a
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("did not happen: %s", what)
-		}
-	}
 }
 
 // shape replaces what differs between two entities of the same kind.
@@ -119,7 +109,7 @@ func TestOneNotificationOverEveryTransport(t *testing.T) {
 	}
 	push := <-posted
 	var pull map[string]any
-	eventually(t, "the entry of the wake stream", func() bool {
+	soon.Until(t, "the entry of the wake stream", func() bool {
 		entries, _, a := c.All(ctx, "/runners/mac/wake")
 		must(t, a, 200)
 		return len(entries) == 1 && json.Unmarshal(entries[0], &pull) == nil

@@ -17,6 +17,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 	"github.com/rouse-run/rouse/gateway/e2e/wire"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -48,15 +49,11 @@ func newRigOn(t *testing.T, db *pgtest.DB) *rig {
 
 func (r *rig) call(status int, who *wire.Client, method, path, body string, header ...string) wire.Answer {
 	r.t.Helper()
-	h := map[string]string{}
-	for i := 0; i+1 < len(header); i += 2 {
-		h[header[i]] = header[i+1]
-	}
 	var b any
 	if body != "" {
 		b = body
 	}
-	a := who.Do(r.t.Context(), method, path, b, h)
+	a := who.Do(r.t.Context(), method, path, b, wire.Header(header...))
 	if a.Err != nil || a.Status != status {
 		r.t.Fatalf("%s %s %s %.200s: %v, want %d: %s", who.Principal, method, path, body, a, status, a.Raw)
 	}
@@ -145,17 +142,7 @@ func (r *rig) wakes(id string) []message { return r.rows("/chat/"+id+"/main", "w
 // eventually polls until ok.
 func (r *rig) eventually(what string, ok func() bool) {
 	r.t.Helper()
-	deadline := time.Now().Add(patience)
-	for !ok() {
-		if time.Now().After(deadline) {
-			r.t.Fatalf("it never came: %s", what)
-		}
-		select {
-		case <-r.t.Context().Done():
-			r.t.Fatal(r.t.Context().Err())
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+	soon.Until(r.t, what, ok)
 }
 
 // due lets what is scheduled be due.

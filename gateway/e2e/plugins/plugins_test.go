@@ -24,6 +24,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/config"
 	"github.com/rouse-run/rouse/gateway/e2e/wire"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
+	"github.com/rouse-run/rouse/gateway/soon"
 	"github.com/rouse-run/rouse/plugins/contract"
 	"github.com/rouse-run/rouse/plugins/sdk"
 )
@@ -191,13 +192,7 @@ func (w *world) post(limit time.Duration) map[string]any {
 
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("did not happen: %s", what)
-		}
-	}
+	soon.Until(w.t, what, ok)
 }
 
 // text asks the database.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/e2e/world"
 	"github.com/rouse-run/rouse/openapi/runner"
 )
 
@@ -50,7 +51,7 @@ func TestACrowdSharesAPool(t *testing.T) {
 	for lane := range 8 {
 		spawning.Go(func() {
 			c := *r.Client
-			c.Base = r.bases[lane%2]
+			c.Base = r.Bases[lane%2]
 			for i := lane; i < entities; i += 8 {
 				if a := c.Do(t.Context(), "PUT", fmt.Sprintf("/_electric/entities/task/%d", i), object{"dispatch_policy": policy(toPool("crowd", nil)), "initialMessage": "go"}, nil); a.Status != 201 {
 					t.Errorf("%v %s", a, a.Raw)
@@ -59,10 +60,10 @@ func TestACrowdSharesAPool(t *testing.T) {
 		})
 	}
 	spawning.Wait()
-	r.eventually("all work is done", func() bool { return done.Load() >= entities })
+	r.Eventually("all work is done", func() bool { return done.Load() >= entities })
 	took := time.Since(began)
-	r.eventually("all claims are given back", func() bool {
-		return one[int](r, `select count(*) from rouse.consumer_claims where status = 'active'`) == 0
+	r.Eventually("all claims are given back", func() bool {
+		return world.One[int](r.World, `select count(*) from rouse.consumer_claims where status = 'active'`) == 0
 	})
 	mu.Lock()
 	for e, n := range worked {
@@ -76,18 +77,18 @@ func TestACrowdSharesAPool(t *testing.T) {
 	mu.Unlock()
 
 	// The claims say it themselves: one for each entity, and never more at once than may be.
-	if n := one[int](r, `select count(*) from rouse.consumer_claims where pool_id = 'crowd' and status = 'released'`); n != entities {
+	if n := world.One[int](r.World, `select count(*) from rouse.consumer_claims where pool_id = 'crowd' and status = 'released'`); n != entities {
 		t.Errorf("%d claims", n)
 	}
 	const most = `with e as (select claimed_at as at, 1 as d, runner_id from rouse.consumer_claims where pool_id = 'crowd'
 		union all select released_at, -1, runner_id from rouse.consumer_claims where pool_id = 'crowd')
 		select coalesce(max(n), 0) from (select sum(d) over (%s order by at, d) as n from e) x`
-	all, each := one[int](r, fmt.Sprintf(most, "")), one[int](r, fmt.Sprintf(most, "partition by runner_id"))
+	all, each := world.One[int](r.World, fmt.Sprintf(most, "")), world.One[int](r.World, fmt.Sprintf(most, "partition by runner_id"))
 	if all > total || each > perRunner {
 		t.Errorf("%d claims at once, of one runner %d", all, each)
 	}
-	shares := one[int](r, `select count(distinct runner_id) from rouse.consumer_claims where pool_id = 'crowd'`)
-	waits := one[[]float64](r, `select array_agg(extract(epoch from k.claimed_at - n.created_at)::float8 * 1000) from rouse.consumer_claims k join rouse.wake_notifications n using (service_id, wake_id)`)
+	shares := world.One[int](r.World, `select count(distinct runner_id) from rouse.consumer_claims where pool_id = 'crowd'`)
+	waits := world.One[[]float64](r.World, `select array_agg(extract(epoch from k.claimed_at - n.created_at)::float8 * 1000) from rouse.consumer_claims k join rouse.wake_notifications n using (service_id, wake_id)`)
 	slices.Sort(waits)
 	mean := 0.0
 	for _, w := range waits {
@@ -129,7 +130,7 @@ func TestADrainedMemberFinishes(t *testing.T) {
 		Status   string
 		Claims   int `json:"active_claims"`
 	}
-	pool := into[struct {
+	pool := world.Into[struct {
 		Members []seat
 		Active  int `json:"active_claims"`
 	}](t, r.do(200, "GET", "/_electric/worker-pools/coding", nil))
@@ -138,7 +139,7 @@ func TestADrainedMemberFinishes(t *testing.T) {
 	}
 	r.spawn("2", policy(toPool("coding", nil)))
 	w := r.waits("2", "worker-pool")
-	r.refused(403, "NOT_POOL_MEMBER", "POST", "/_electric/runners/a/claim", object{"wakeId": w.WakeID})
+	r.Refused(403, "NOT_POOL_MEMBER", "POST", "/_electric/runners/a/claim", object{"wakeId": w.WakeID})
 	b := r.run("b", 0, nil, func(ctx context.Context, c *runner.Claim) error {
 		_, err := unread(ctx, c)
 		return err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/e2e/world"
 	"github.com/rouse-run/rouse/openapi/runner"
 )
 
@@ -49,7 +50,7 @@ func TestWorkMovesOnFromTargetToTarget(t *testing.T) {
 		t.Errorf("%v", third)
 	}
 	// The log: what each was for, and that it was taken back.
-	r.eventually("the webhook's answer counts", func() bool { return r.wakes("1")[0].ClaimStatus != "unclaimed" })
+	r.Eventually("the webhook's answer counts", func() bool { return r.wakes("1")[0].ClaimStatus != "unclaimed" })
 	all := r.wakes("1")
 	if all[1].TargetPoolID == nil || *all[1].TargetPoolID != "coding" || all[0].Attempt != 3 || all[0].TargetIndex != 2 {
 		t.Errorf("%+v", all)
@@ -100,7 +101,7 @@ func TestFailedAndFullTargetsGiveWay(t *testing.T) {
 	// Without anything about it, it waits.
 	r.spawn("4", policy(toRunner("small", object{"offline": true}), toPool("coding", nil)))
 	w := r.waits("4", "runner")
-	r.refused(409, "RUNNER_FULL", "POST", "/_electric/runners/small/claim", object{"wakeId": w.WakeID})
+	r.Refused(409, "RUNNER_FULL", "POST", "/_electric/runners/small/claim", object{"wakeId": w.WakeID})
 }
 
 // What nobody gets done is parked with the reason, takes messages still, and goes
@@ -126,8 +127,8 @@ func TestParkedWorkIsRedriven(t *testing.T) {
 		LastError string `json:"last_error"`
 	}
 	var list []parked
-	r.eventually("it is parked", func() bool {
-		list = into[[]parked](t, r.do(200, "GET", "/_electric/parked", nil))
+	r.Eventually("it is parked", func() bool {
+		list = world.Into[[]parked](t, r.do(200, "GET", "/_electric/parked", nil))
 		return len(list) > 0
 	})
 	if p := list[0]; p.EntityURL != "/task/1" || p.Reason != "attempts_exhausted" || p.Attempts != 2 || p.LastError != "it does not work" {
@@ -136,18 +137,18 @@ func TestParkedWorkIsRedriven(t *testing.T) {
 	if got := r.display("1"); !strings.Contains(got, "Parked") {
 		t.Error(got)
 	}
-	state := into[struct {
+	state := world.Into[struct {
 		Attempts     int
 		ParkedReason string `json:"parked_reason"`
 	}](t, r.do(200, "GET", "/_electric/entities/task/1/dispatch", nil))
 	if state.Attempts != 2 || state.ParkedReason != "attempts_exhausted" {
 		t.Errorf("%+v", state)
 	}
-	if got := into[[]parked](t, r.as("user:mallory").do(200, "GET", "/_electric/parked", nil)); len(got) != 0 {
+	if got := world.Into[[]parked](t, r.as("user:mallory").do(200, "GET", "/_electric/parked", nil)); len(got) != 0 {
 		t.Errorf("another sees %+v", got)
 	}
 	r.as("user:mallory").do(200, "POST", "/_electric/parked/redrive", object{})
-	r.as("user:mallory").refused(401, "UNAUTHORIZED", "POST", "/_electric/entities/task/1/redrive", nil)
+	r.as("user:mallory").Refused(401, "UNAUTHORIZED", "POST", "/_electric/entities/task/1/redrive", nil)
 	r.send("1", "one more")
 	if w := r.wakes("1"); w[0].ClaimStatus == "unclaimed" {
 		t.Errorf("it wakes somebody: %+v", w[0])
@@ -162,7 +163,7 @@ func TestParkedWorkIsRedriven(t *testing.T) {
 	if g.Attempt != 1 {
 		t.Errorf("%+v", g)
 	}
-	r.refused(409, "NOT_PARKED", "POST", "/_electric/entities/task/1/redrive", nil)
+	r.Refused(409, "NOT_PARKED", "POST", "/_electric/entities/task/1/redrive", nil)
 }
 
 // The phone's story: the laptop's lid is shut, a sandbox of the pool goes on, and
@@ -187,8 +188,8 @@ func TestAPoolGoesOnWhereALaptopStopped(t *testing.T) {
 	r.spawn("1", p)
 	laptop.until(runner.Done)
 	laptop.stop()
-	r.eventually("the laptop is offline", func() bool {
-		return into[struct{ Liveness string }](t, r.do(200, "GET", "/_electric/runners/laptop", nil)).Liveness == "offline"
+	r.Eventually("the laptop is offline", func() bool {
+		return world.Into[struct{ Liveness string }](t, r.do(200, "GET", "/_electric/runners/laptop", nil)).Liveness == "offline"
 	})
 	r.send("1", "are you there?")
 	if e := sandbox.until(runner.Done); e.Entity != "/task/1" {
@@ -236,7 +237,7 @@ func TestEveryKindOfTarget(t *testing.T) {
 		TargetIndex int `json:"targetIndex"`
 		Entity      struct{ URL string }
 	}
-	r.eventually("the command has it", func() bool {
+	r.Eventually("the command has it", func() bool {
 		raw, err := os.ReadFile(got)
 		return err == nil && json.Unmarshal(raw, &wake) == nil
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/rouse-run/rouse/gateway/soon"
 	"github.com/rouse-run/rouse/openapi/runner"
 )
 
@@ -18,19 +19,19 @@ func TestAGuestWorksInAPool(t *testing.T) {
 	ada.runner("adas")
 	r.do(200, "PUT", "/_electric/worker-pools/coding/members/adas", object{})
 	ada.do(200, "PUT", "/_electric/worker-pools/coding/members/adas", object{})
-	ada.alive("adas", patience)
+	ada.alive("adas", soon.Bound)
 
 	const main = "/task/1/main?offset=-1"
 	r.spawn("1", policy(toPool("coding", nil)))
 	w := r.waits("1", "worker-pool")
-	ada.refused(401, "UNAUTHORIZED", "GET", main, nil)
+	ada.Refused(401, "UNAUTHORIZED", "GET", main, nil)
 	g := ada.claims("adas", w.WakeID)
 	ada.do(200, "GET", main, nil)
-	r.as("user:eve").refused(401, "UNAUTHORIZED", "GET", main, nil)
+	r.as("user:eve").Refused(401, "UNAUTHORIZED", "GET", main, nil)
 	if a := r.callback(g, object{"done": true, "acks": []object{{"path": g.Streams[0].Path, "offset": g.Streams[0].Offset}}}); a.Status != 200 {
 		t.Fatalf("%s", a.Raw)
 	}
-	r.eventually("the claim has ended for its reader too", func() bool { // what was allowed is remembered for two seconds
+	r.Eventually("the claim has ended for its reader too", func() bool { // what was allowed is remembered for two seconds
 		return ada.Do(t.Context(), "GET", main, nil, nil).Status == 401
 	})
 

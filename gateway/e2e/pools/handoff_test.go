@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/e2e/world"
 	"github.com/rouse-run/rouse/openapi/runner"
 	"github.com/rouse-run/rouse/openapi/runner/command"
 )
@@ -47,9 +48,9 @@ func TestAMovedEntityIsHandedOver(t *testing.T) {
 	<-working
 	r.send("1", "go on there")
 
-	r.as("user:mallory").refused(401, "UNAUTHORIZED", "POST", "/_electric/entities/task/1/move", object{"dispatch_policy": policy(toRunner("laptop", nil))})
+	r.as("user:mallory").Refused(401, "UNAUTHORIZED", "POST", "/_electric/entities/task/1/move", object{"dispatch_policy": policy(toRunner("laptop", nil))})
 	a := r.do(200, "POST", "/_electric/entities/task/1/move", object{"dispatch_policy": policy(toPool("coding", nil)), "deadlineMs": 60_000, "reason": "the laptop goes home"})
-	moved := into[struct {
+	moved := world.Into[struct {
 		Outcome   string
 		TxID      int64
 		ReleaseBy *time.Time `json:"release_by"`
@@ -63,7 +64,7 @@ func TestAMovedEntityIsHandedOver(t *testing.T) {
 	if e := sandbox.until(runner.Done); e.Epoch != 2 || len(got) != 1 || got[0] != "go on there" {
 		t.Errorf("%+v %q", e, got)
 	}
-	history := into[[]struct {
+	history := world.Into[[]struct {
 		Revision int
 		Policy   object `json:"dispatch_policy"`
 		MovedBy  string `json:"moved_by"`
@@ -72,11 +73,11 @@ func TestAMovedEntityIsHandedOver(t *testing.T) {
 	if len(history) != 1 || history[0].Reason != "the laptop goes home" || !strings.Contains(history[0].MovedBy, "kyle") || history[0].Policy["targets"].([]any)[0].(object)["runnerId"] != "laptop" {
 		t.Errorf("%+v", history)
 	}
-	if older := into[[]object](t, r.do(200, "GET", "/_electric/entities/task/1/policies?before=1", nil)); len(older) != 0 {
+	if older := world.Into[[]object](t, r.do(200, "GET", "/_electric/entities/task/1/policies?before=1", nil)); len(older) != 0 {
 		t.Errorf("%+v", older)
 	}
-	r.refused(400, "INVALID_REQUEST", "GET", "/_electric/entities/task/1/policies?limit=101", nil)
-	if n := one[int](r, `select count(*) from rouse.audit_log where action = 'entity.move'`); n != 1 {
+	r.Refused(400, "INVALID_REQUEST", "GET", "/_electric/entities/task/1/policies?limit=101", nil)
+	if n := world.One[int](r.World, `select count(*) from rouse.audit_log where action = 'entity.move'`); n != 1 {
 		t.Errorf("%d lines of it", n)
 	}
 }
@@ -105,9 +106,9 @@ func TestAHolderIsFencedAtTheDeadline(t *testing.T) {
 		t.Errorf("%v", e)
 	}
 	beats := 0
-	r.eventually("it is fenced", func() bool {
+	r.Eventually("it is fenced", func() bool {
 		a := r.callback(g, object{})
-		lease := into[struct {
+		lease := world.Into[struct {
 			LeaseMS   int64     `json:"lease_ms"`
 			ReleaseBy time.Time `json:"release_by"`
 		}](t, a)
@@ -128,7 +129,7 @@ func TestAHolderIsFencedAtTheDeadline(t *testing.T) {
 		t.Errorf("a late write: %v", w)
 	}
 	var next wake
-	r.eventually("the desktop is woken", func() bool {
+	r.Eventually("the desktop is woken", func() bool {
 		next = r.wakes("1")[0]
 		return next.Epoch == 2 && next.TargetRunnerID != nil
 	})
@@ -140,7 +141,7 @@ func TestAHolderIsFencedAtTheDeadline(t *testing.T) {
 	}
 	// With no time at all.
 	r.do(200, "POST", "/_electric/entities/task/1/move", object{"dispatch_policy": policy(toRunner("laptop", nil)), "deadline_ms": 0})
-	r.eventually("the laptop is woken", func() bool {
+	r.Eventually("the laptop is woken", func() bool {
 		next = r.wakes("1")[0]
 		return next.Epoch == 3 && next.TargetRunnerID != nil && *next.TargetRunnerID == "laptop"
 	})
@@ -150,8 +151,8 @@ func TestAHolderIsFencedAtTheDeadline(t *testing.T) {
 			t.Errorf("%s: %s", body, a.Raw)
 		}
 	}
-	r.refused(404, "NOT_FOUND", "POST", "/_electric/entities/task/none/move", object{"dispatch_policy": policy(toRunner("laptop", nil))})
-	r.refused(404, "NOT_FOUND", "POST", "/_electric/entities/task/1/move", object{"dispatch_policy": policy(toRunner("none", nil))})
+	r.Refused(404, "NOT_FOUND", "POST", "/_electric/entities/task/none/move", object{"dispatch_policy": policy(toRunner("laptop", nil))})
+	r.Refused(404, "NOT_FOUND", "POST", "/_electric/entities/task/1/move", object{"dispatch_policy": policy(toRunner("none", nil))})
 }
 
 // A command that works a moved entity gets SIGTERM, and what it wrote before stays.
@@ -164,7 +165,7 @@ func TestACommandIsToldThatItsEntityMoves(t *testing.T) {
 		Environ: []string{"PATH=" + os.Getenv("PATH")}}))
 	laptop.until(runner.Connected)
 	r.spawn("1", policy(toRunner("laptop", nil)))
-	r.eventually("it has begun", func() bool {
+	r.Eventually("it has begun", func() bool {
 		return strings.Contains(string(r.do(200, "GET", "/task/1/main?offset=-1", nil).Raw), `"begun"`)
 	})
 	r.do(200, "POST", "/_electric/entities/task/1/move", object{"dispatch_policy": policy(toRunner("desktop", nil))})

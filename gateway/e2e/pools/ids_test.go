@@ -1,6 +1,10 @@
 package pools
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/rouse-run/rouse/gateway/e2e/world"
+)
 
 // TestWorkGoesToNoStrangersPool: a pool's id stays its owner's when the pool is
 // gone. Policies still name it, and who took it would be given their work; nor
@@ -12,21 +16,21 @@ func TestWorkGoesToNoStrangersPool(t *testing.T) {
 	r.do(201, "PUT", "/_electric/entities/task/idle", object{"dispatch_policy": policy(toPool("coding", nil))})
 	r.spawn("waiting", policy(toPool("coding", nil)))
 	r.waits("waiting", "worker-pool")
-	token := into[struct {
+	token := world.Into[struct {
 		JoinToken string `json:"join_token"`
 	}](t, r.do(201, "POST", "/_electric/worker-pools/coding/join-tokens", object{})).JoinToken
 
 	r.do(204, "DELETE", "/_electric/worker-pools/coding", nil)
 	bob := r.as("user:bob")
 	bob.runner("bobs")
-	bob.refused(403, "POOL_FORBIDDEN", "PUT", "/_electric/worker-pools/coding", object{})
-	r.eventually("the work is parked", func() bool {
+	bob.Refused(403, "POOL_FORBIDDEN", "PUT", "/_electric/worker-pools/coding", object{})
+	r.Eventually("the work is parked", func() bool {
 		return r.display("waiting") == "Parked — its target is gone; redrive it"
 	})
 
 	// Kyle has it back, with the work that was for it, and without whom he had let in.
 	r.do(201, "PUT", "/_electric/worker-pools/coding", object{})
-	bob.refused(401, "JOIN_TOKEN_INVALID", "PUT", "/_electric/worker-pools/coding/members/bobs", object{"join_token": token})
+	bob.Refused(401, "JOIN_TOKEN_INVALID", "PUT", "/_electric/worker-pools/coding/members/bobs", object{"join_token": token})
 	r.do(200, "PUT", "/_electric/worker-pools/coding/members/laptop", object{})
 	r.do(200, "POST", "/_electric/entities/task/waiting/redrive", nil)
 	r.send("idle", "hello")

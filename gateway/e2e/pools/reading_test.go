@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/crypto/nacl/box"
 
+	"github.com/rouse-run/rouse/gateway/e2e/world"
 	"github.com/rouse-run/rouse/openapi/runner"
 )
 
@@ -25,8 +26,8 @@ func TestWhoReadsAPoolsWakes(t *testing.T) {
 	eve.runner("eves")
 	r.do(200, "PUT", "/_electric/worker-pools/coding/members/adas", object{})
 	const at = "/worker-pools/coding/wake"
-	ada.refused(403, "POOL_FORBIDDEN", "GET", at, nil) // an invitation is none yet
-	ada.refused(403, "NOT_POOL_MEMBER", "GET", at+"?runner=adas", nil)
+	ada.Refused(403, "POOL_FORBIDDEN", "GET", at, nil) // an invitation is none yet
+	ada.Refused(403, "NOT_POOL_MEMBER", "GET", at+"?runner=adas", nil)
 	ada.do(200, "PUT", "/_electric/worker-pools/coding/members/adas", object{})
 	r.do(201, "PUT", "/_electric/entities/task/1", object{"dispatch_policy": policy(toPool("coding", nil)), "args": object{"colour": "confidential"}, "tags": object{"t": "confidential"}})
 	r.send("1", "hello")
@@ -44,7 +45,7 @@ func TestWhoReadsAPoolsWakes(t *testing.T) {
 			if code == "INVALID_REQUEST" {
 				status = 400
 			}
-			eve.refused(status, code, "GET", mount+path, nil)
+			eve.Refused(status, code, "GET", mount+path, nil)
 		}
 		if a := eve.Do(t.Context(), "HEAD", mount+at, nil, nil); a.Status != 403 {
 			t.Errorf("HEAD: %v", a)
@@ -53,7 +54,7 @@ func TestWhoReadsAPoolsWakes(t *testing.T) {
 			t.Errorf("POST: %v", a)
 		}
 	}
-	r.refused(403, "NOT_POOL_MEMBER", "GET", at+"?runner=adas", nil) // the pool's owner is not the runner's
+	r.Refused(403, "NOT_POOL_MEMBER", "GET", at+"?runner=adas", nil) // the pool's owner is not the runner's
 	entry := func(who *rig, runner string) object {
 		t.Helper()
 		all := who.entries(at + "?runner=" + runner)
@@ -68,9 +69,9 @@ func TestWhoReadsAPoolsWakes(t *testing.T) {
 	}
 
 	// Who may not claim it: strangers by any runner, members' owners by another's.
-	eve.refused(403, "RUNNER_FORBIDDEN", "POST", "/_electric/runners/a/claim", object{"wakeId": w.WakeID})
-	eve.refused(403, "NOT_POOL_MEMBER", "POST", "/_electric/runners/eves/claim", object{"wakeId": w.WakeID})
-	ada.refused(403, "RUNNER_FORBIDDEN", "POST", "/_electric/runners/a/claim", object{"wakeId": w.WakeID})
+	eve.Refused(403, "RUNNER_FORBIDDEN", "POST", "/_electric/runners/a/claim", object{"wakeId": w.WakeID})
+	eve.Refused(403, "NOT_POOL_MEMBER", "POST", "/_electric/runners/eves/claim", object{"wakeId": w.WakeID})
+	ada.Refused(403, "RUNNER_FORBIDDEN", "POST", "/_electric/runners/a/claim", object{"wakeId": w.WakeID})
 	if a := eve.Do(t.Context(), "POST", "/_electric/runners/eves/claim", object{}, nil); a.Status != 204 {
 		t.Errorf("%v %s", a, a.Raw)
 	}
@@ -97,7 +98,7 @@ func TestWhoReadsAPoolsWakes(t *testing.T) {
 	if status, code := callback(ada, object{"wakeId": w.WakeID, "epoch": 1, "runner_id": "adas"}); status != 200 {
 		t.Errorf("%d %s", status, code)
 	}
-	r.refused(409, "ALREADY_CLAIMED", "POST", "/_electric/runners/a/claim", object{"wakeId": w.WakeID})
+	r.Refused(409, "ALREADY_CLAIMED", "POST", "/_electric/runners/a/claim", object{"wakeId": w.WakeID})
 }
 
 // A member with a key gets the entries sealed to it, and each its own.
@@ -144,19 +145,19 @@ func TestAMemberThatIsTakenOutReadsNoMore(t *testing.T) {
 		p.until(runner.Connected)
 		if m == "a" {
 			r.do(204, "DELETE", "/_electric/worker-pools/coding/members/a", nil)
-			n := one[time.Time](r, `select clock_timestamp()`)
-			r.eventually("it has heard", func() bool {
-				return one[bool](r, `select last_seen_at > $1::timestamptz + interval '200 ms' from rouse.runner_runtime_diagnostics where runner_id = 'a'`, n)
+			n := world.One[time.Time](r.World, `select clock_timestamp()`)
+			r.Eventually("it has heard", func() bool {
+				return world.One[bool](r.World, `select last_seen_at > $1::timestamptz + interval '200 ms' from rouse.runner_runtime_diagnostics where runner_id = 'a'`, n)
 			})
 		}
 	}
 	for _, id := range []string{"1", "2", "3"} {
 		r.spawn(id, policy(toPool("coding", nil)))
 	}
-	r.eventually("all is done", func() bool {
-		return one[int](r, `select count(*) from rouse.consumer_claims where status = 'released'`) == 3
+	r.Eventually("all is done", func() bool {
+		return world.One[int](r.World, `select count(*) from rouse.consumer_claims where status = 'released'`) == 3
 	})
-	if n := one[int](r, `select count(*) from rouse.consumer_claims where runner_id = 'a'`); n != 0 {
+	if n := world.One[int](r.World, `select count(*) from rouse.consumer_claims where runner_id = 'a'`); n != 0 {
 		t.Errorf("it has got %d", n)
 	}
 }
@@ -185,7 +186,7 @@ func TestChildrenAndForksOfAPool(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"child", "forked"} {
-		e := into[struct {
+		e := world.Into[struct {
 			Policy object `json:"dispatch_policy"`
 		}](t, r.do(200, "GET", "/_electric/entities/task/"+id, nil))
 		if targets := e.Policy["targets"].([]any); len(targets) != 2 || targets[1].(object)["workerPoolId"] != "coding" || e.Policy["giveUp"].(object)["attempts"] != 9.0 {
@@ -195,7 +196,7 @@ func TestChildrenAndForksOfAPool(t *testing.T) {
 	// Another may not send work there, as a child, a fork, or by moving it.
 	mallory := r.as("user:mallory")
 	mallory.do(201, "POST", "/_electric/entity-types", object{"name": "other", "description": "x"})
-	mallory.refused(403, "POOL_FORBIDDEN", "PUT", "/_electric/entities/other/1", object{"dispatch_policy": policy(toPool("coding", nil))})
+	mallory.Refused(403, "POOL_FORBIDDEN", "PUT", "/_electric/entities/other/1", object{"dispatch_policy": policy(toPool("coding", nil))})
 	mallory.do(201, "PUT", "/_electric/entities/other/2", object{})
 	mallory.do(403, "POST", "/_electric/entities/other/2/move", object{"dispatch_policy": policy(toPool("coding", nil))})
 }

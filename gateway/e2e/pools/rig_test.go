@@ -13,9 +13,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rouse-run/rouse/gateway/config"
-	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 	"github.com/rouse-run/rouse/gateway/e2e/wire"
+	"github.com/rouse-run/rouse/gateway/e2e/world"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
+	"github.com/rouse-run/rouse/gateway/soon"
 	"github.com/rouse-run/rouse/openapi/runner"
 )
 
@@ -24,73 +25,35 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const patience = 60 * time.Second
-
 type object = map[string]any
 
-// rig is one database, gateways on it, and kyle at the first.
-type rig struct {
-	*wire.Client
-	t     *testing.T
-	db    *pgtest.DB
-	bases []string
-}
+// rig is gateways and a person at the first.
+type rig struct{ *world.World }
 
 func newRig(t *testing.T, gateways int, edit func(*config.Config)) *rig {
 	t.Helper()
-	r := &rig{t: t, db: pgtest.New(t)}
-	for range gateways {
-		r.bases = append(r.bases, "http://"+servertest.Start(t, servertest.Options{DB: r.db, PluginProcesses: true, Configure: func(c *config.Config) {
-			c.ReaperPeriod = 20 * time.Millisecond
-			if edit != nil {
-				edit(c)
-			}
-		}}).Addr().String())
-	}
-	client := wire.NewHTTP(patience)
-	t.Cleanup(client.CloseIdleConnections)
-	r.Client = &wire.Client{Base: r.bases[0], Principal: "user:kyle", HTTP: client}
+	r := &rig{world.New(t, gateways, servertest.Options{PluginProcesses: true, Configure: func(c *config.Config) {
+		c.ReaperPeriod = 20 * time.Millisecond
+		if edit != nil {
+			edit(c)
+		}
+	}})}
 	r.do(201, "POST", "/_electric/entity-types", object{"name": "task", "description": "Something to do."})
 	return r
 }
 
 // as is the same for somebody else.
-func (r *rig) as(principal string) *rig {
-	c := *r.Client
-	c.Principal = principal
-	return &rig{Client: &c, t: r.t, db: r.db, bases: r.bases}
-}
+func (r *rig) as(principal string) *rig { return &rig{r.As(principal)} }
 
 // do makes a request that must have the status.
 func (r *rig) do(status int, method, path string, body any) wire.Answer {
-	r.t.Helper()
-	a := r.Do(r.t.Context(), method, path, body, nil)
-	if a.Status != status {
-		r.t.Fatalf("%s %s: %v, not %d: %s", method, path, a, status, a.Raw)
-	}
-	return a
-}
-
-func (r *rig) refused(status int, code, method, path string, body any) {
-	r.t.Helper()
-	if a := r.do(status, method, path, body); a.Code != code {
-		r.t.Errorf("%s %s: %s, not %s: %s", method, path, a.Code, code, a.Raw)
-	}
-}
-
-// into decodes an answer.
-func into[T any](t *testing.T, a wire.Answer) T {
-	t.Helper()
-	var v T
-	if err := json.Unmarshal(a.Raw, &v); err != nil {
-		t.Fatalf("%s: %v", a.Raw, err)
-	}
-	return v
+	r.T.Helper()
+	return r.Must(status, method, path, body)
 }
 
 // pool makes a worker pool, with runners that it registers.
 func (r *rig) pool(id string, limits object, runners ...string) {
-	r.t.Helper()
+	r.T.Helper()
 	r.do(201, "PUT", "/_electric/worker-pools/"+id, object{"capacity_policy": limits})
 	for _, m := range runners {
 		r.runner(m)
@@ -99,13 +62,13 @@ func (r *rig) pool(id string, limits object, runners ...string) {
 }
 
 func (r *rig) runner(id string) {
-	r.t.Helper()
+	r.T.Helper()
 	r.do(201, "POST", "/_electric/runners", object{"id": id, "label": id})
 }
 
 // alive has a runner online for so long.
 func (r *rig) alive(id string, lease time.Duration) {
-	r.t.Helper()
+	r.T.Helper()
 	r.do(200, "POST", "/_electric/runners/"+id+"/heartbeat", object{"lease_ms": lease.Milliseconds()})
 }
 
@@ -125,13 +88,13 @@ func policy(targets ...object) object { return object{"targets": targets} }
 
 // spawn makes task/id with a policy and sends it a message.
 func (r *rig) spawn(id string, p object) {
-	r.t.Helper()
+	r.T.Helper()
 	r.do(201, "PUT", "/_electric/entities/task/"+id, object{"dispatch_policy": p})
 	r.send(id, "hello")
 }
 
 func (r *rig) send(id, text string) {
-	r.t.Helper()
+	r.T.Helper()
 	r.do(200, "POST", "/_electric/entities/task/"+id+"/send", object{"payload": text})
 }
 
@@ -150,15 +113,15 @@ type wake struct {
 
 // wakes are an entity's, newest first.
 func (r *rig) wakes(id string) []wake {
-	r.t.Helper()
-	return into[[]wake](r.t, r.do(200, "GET", "/_electric/entities/task/"+id+"/wakes", nil))
+	r.T.Helper()
+	return world.Into[[]wake](r.T, r.do(200, "GET", "/_electric/entities/task/"+id+"/wakes", nil))
 }
 
 // waits waits until the newest wake is for a type of target, and nobody has it.
 func (r *rig) waits(id, typ string) wake {
-	r.t.Helper()
+	r.T.Helper()
 	var w wake
-	r.eventually(id+" waits for a "+typ, func() bool {
+	r.Eventually(id+" waits for a "+typ, func() bool {
 		if all := r.wakes(id); len(all) > 0 {
 			w = all[0]
 		}
@@ -168,8 +131,8 @@ func (r *rig) waits(id, typ string) wake {
 }
 
 func (r *rig) display(id string) string {
-	r.t.Helper()
-	return into[struct{ Display string }](r.t, r.do(200, "GET", "/_electric/entities/task/"+id+"/display", nil)).Display
+	r.T.Helper()
+	return world.Into[struct{ Display string }](r.T, r.do(200, "GET", "/_electric/entities/task/"+id+"/display", nil)).Display
 }
 
 // granted is what a runner's claim answers.
@@ -188,43 +151,23 @@ type granted struct {
 
 // claims has a runner claim a wake.
 func (r *rig) claims(runner, wakeID string) granted {
-	r.t.Helper()
-	return into[granted](r.t, r.do(200, "POST", "/_electric/runners/"+runner+"/claim", object{"wakeId": wakeID}))
+	r.T.Helper()
+	return world.Into[granted](r.T, r.do(200, "POST", "/_electric/runners/"+runner+"/claim", object{"wakeId": wakeID}))
 }
 
 // callback is a call of a claim's holder.
 func (r *rig) callback(g granted, body object) wire.Answer {
-	r.t.Helper()
+	r.T.Helper()
 	body["epoch"] = g.Epoch
 	c := *r.Client
 	c.Principal = ""
-	return c.Do(r.t.Context(), "POST", "/_electric/wake-callbacks/"+g.WakeID, body, map[string]string{"electric-claim-token": g.ClaimToken})
-}
-
-func (r *rig) eventually(what string, ok func() bool) {
-	r.t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			r.t.Fatalf("never: %s", what)
-		}
-	}
+	return c.Do(r.T.Context(), "POST", "/_electric/wake-callbacks/"+g.WakeID, body, map[string]string{"electric-claim-token": g.ClaimToken})
 }
 
 // entries are those of a wake stream, as they are served.
 func (r *rig) entries(path string) []object {
-	r.t.Helper()
-	return into[[]object](r.t, r.do(200, "GET", path, nil))
-}
-
-// one reads a value of the database.
-func one[T any](r *rig, sql string, args ...any) (v T) {
-	r.t.Helper()
-	if err := r.db.Pool(r.t).QueryRow(r.t.Context(), sql, args...).Scan(&v); err != nil {
-		r.t.Fatalf("%s: %v", sql, err)
-	}
-	return v
+	r.T.Helper()
+	return world.Into[[]object](r.T, r.do(200, "GET", path, nil))
 }
 
 // process is a runner that runs, and its events.
@@ -237,9 +180,9 @@ type process struct {
 
 // run starts a runner of a gateway.
 func (r *rig) run(id string, gateway int, edit func(*runner.Config), h runner.Handler) *process {
-	r.t.Helper()
-	p := &process{t: r.t, events: make(chan runner.Event, 8192), ended: make(chan error, 1)}
-	cfg := runner.Config{ID: id, Servers: []runner.Server{{URL: r.bases[gateway], Principal: r.Principal}}, Handler: h,
+	r.T.Helper()
+	p := &process{t: r.T, events: make(chan runner.Event, 8192), ended: make(chan error, 1)}
+	cfg := runner.Config{ID: id, Servers: []runner.Server{{URL: r.Bases[gateway], Principal: r.Principal}}, Handler: h,
 		Observe: func(e runner.Event) {
 			select {
 			case p.events <- e:
@@ -251,20 +194,20 @@ func (r *rig) run(id string, gateway int, edit func(*runner.Config), h runner.Ha
 	}
 	run, err := runner.New(cfg)
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	var ctx context.Context
-	ctx, p.stop = context.WithCancel(context.WithoutCancel(r.t.Context()))
+	ctx, p.stop = context.WithCancel(context.WithoutCancel(r.T.Context()))
 	done := make(chan struct{})
 	go func() { defer close(done); p.ended <- run.Run(ctx) }()
-	r.t.Cleanup(func() { p.stop(); <-done })
+	r.T.Cleanup(func() { p.stop(); <-done })
 	return p
 }
 
 // until waits for an event of a kind.
 func (p *process) until(kind runner.EventKind) runner.Event {
 	p.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(soon.Bound)
 	for {
 		select {
 		case e := <-p.events:
@@ -326,7 +269,7 @@ func (h *hook) post(t *testing.T) object {
 	select {
 	case o := <-h.posts:
 		return o
-	case <-time.After(patience):
+	case <-time.After(soon.Bound):
 		t.Fatal("nothing is posted")
 		return nil
 	}

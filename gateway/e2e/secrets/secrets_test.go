@@ -24,6 +24,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 	"github.com/rouse-run/rouse/gateway/e2e/wire"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -113,13 +114,7 @@ func (r *rig) seen(a wire.Answer, allowed ...int) wire.Answer {
 
 func (r *rig) eventually(what string, ok func() bool) {
 	r.t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			r.t.Fatalf("did not happen: %s", what)
-		}
-	}
+	soon.Until(r.t, what, ok)
 }
 
 func (r *rig) exec(sql string) {

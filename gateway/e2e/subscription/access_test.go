@@ -8,6 +8,7 @@ import (
 
 	"github.com/rouse-run/rouse/authhooks/devtoken"
 	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/e2e/world"
 )
 
 // A subscription belongs to whoever registered it first; the server's own
@@ -26,7 +27,7 @@ func TestOwners(t *testing.T) {
 		stranger.do(401, "UNAUTHORIZED", c.method, subPath("p")+c.path, object{"streams": []string{"a"}, "worker": "w"})
 	}
 	type page struct{ Subscriptions []subscription }
-	if got := into[page](t, stranger.do(200, "", "GET", "/__ds/subscriptions", nil)); len(got.Subscriptions) != 0 {
+	if got := world.Into[page](t, stranger.do(200, "", "GET", "/__ds/subscriptions", nil)); len(got.Subscriptions) != 0 {
 		t.Errorf("a stranger sees %+v", got)
 	}
 	if s := r.get("p"); s.State != "waking" || len(s.Streams) != 1 {
@@ -36,7 +37,7 @@ func TestOwners(t *testing.T) {
 	c := r.claim("p", "w")
 	stranger.do(200, "", "POST", subPath("p")+"/ack", object{"acks": acks("jobs/1", c.tail(t, "jobs/1")), "done": true}, "electric-claim-token", c.Token)
 	for _, system := range []*rig{r.as(""), r.as("system:framework")} {
-		if got := into[page](t, system.do(200, "", "GET", "/__ds/subscriptions", nil)); len(got.Subscriptions) != 1 {
+		if got := world.Into[page](t, system.do(200, "", "GET", "/__ds/subscriptions", nil)); len(got.Subscriptions) != 1 {
 			t.Errorf("the system sees %+v", got)
 		}
 		system.do(200, "", "PUT", subPath("p"), mine)
@@ -88,15 +89,15 @@ func TestCredentialsAreAskedFor(t *testing.T) {
 	r.do(200, "", "GET", subPath("p"), nil, bearer("system:framework")...)
 	r.do(201, "", "PUT", "/jobs/1", `{"n":1}`, append(bearer("user:kyle"), "Content-Type", "application/json")...)
 	var c claimed
-	r.eventually("there is work", func() bool {
+	r.Eventually("there is work", func() bool {
 		a := r.Do(t.Context(), "POST", subPath("p")+"/claim", object{"worker": "w"}, map[string]string{"Authorization": "Bearer " + tokens["user:kyle"]})
 		if a.Status == 200 {
-			c = into[claimed](t, a)
+			c = world.Into[claimed](t, a)
 		}
 		return a.Status == 200
 	})
 	r.turn(200, "", "p", "ack", c, c.Token, object{"acks": acks("jobs/1", c.tail(t, "jobs/1")), "done": true})
-	if s := into[subscription](t, r.do(200, "", "GET", subPath("p"), nil, bearer("user:kyle")...)); s.State != "idle" {
+	if s := world.Into[subscription](t, r.do(200, "", "GET", subPath("p"), nil, bearer("user:kyle")...)); s.State != "idle" {
 		t.Errorf("%+v", s)
 	}
 }
@@ -128,10 +129,10 @@ func TestEntitiesOfOthersAreNotWatched(t *testing.T) {
 	seen := func(who *rig, id string, want ...string) {
 		t.Helper()
 		got := map[string]bool{}
-		who.eventually(id+" is told of all", func() bool {
+		who.Eventually(id+" is told of all", func() bool {
 			a := who.Do(t.Context(), "POST", subPath(id)+"/claim", object{"worker": "w"}, nil)
 			if a.Status == 200 {
-				c := into[claimed](t, a)
+				c := world.Into[claimed](t, a)
 				var list []object
 				for _, s := range c.Streams {
 					if s.Pending {
@@ -164,7 +165,7 @@ func TestEntitiesOfOthersAreNotWatched(t *testing.T) {
 	}
 	// What the gateway keeps for itself is watched by nobody.
 	kyle.do(201, "", "POST", "/_electric/runners", object{"id": "mac", "label": "mac"})
-	watchAll := into[subscription](t, system.do(201, "", "PUT", subPath("all"), object{"type": "pull-wake", "pattern": "runners/**", "wake_stream": "wakes/all"}))
+	watchAll := world.Into[subscription](t, system.do(201, "", "PUT", subPath("all"), object{"type": "pull-wake", "pattern": "runners/**", "wake_stream": "wakes/all"}))
 	if len(watchAll.Streams) != 0 {
 		t.Errorf("%+v", watchAll.Streams)
 	}

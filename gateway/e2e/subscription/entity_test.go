@@ -3,6 +3,8 @@ package subscription
 import (
 	"strings"
 	"testing"
+
+	"github.com/rouse-run/rouse/gateway/e2e/world"
 )
 
 // A worker that claims a wake about an entity gets what the entity's handler
@@ -73,10 +75,10 @@ func TestAnEntityHasOneWriter(t *testing.T) {
 	// The second is the first once that is gone.
 	r.do(204, "", "DELETE", subPath("first"), nil)
 	r.do(200, "", "POST", "/_electric/entities/job/free/send", object{"payload": "hello"})
-	r.eventually("there is work", func() bool {
+	r.Eventually("there is work", func() bool {
 		a := r.Do(t.Context(), "POST", subPath("second")+"/claim", object{"worker": "w"}, nil)
 		if a.Status == 200 {
-			second = into[claimed](t, a)
+			second = world.Into[claimed](t, a)
 		}
 		return a.Status == 200
 	})
@@ -85,10 +87,10 @@ func TestAnEntityHasOneWriter(t *testing.T) {
 	// One that has a runner.
 	r.do(201, "", "PUT", "/_electric/entities/job/own", object{"dispatch_policy": object{"targets": []object{{"type": "runner", "runnerId": "mac"}}}})
 	r.do(200, "", "POST", "/_electric/entities/job/own/send", object{"payload": "hello"})
-	r.eventually("there is work of the other one", func() bool {
+	r.Eventually("there is work of the other one", func() bool {
 		a := r.Do(t.Context(), "POST", subPath("second")+"/claim", object{"worker": "w"}, nil)
 		if a.Status == 200 {
-			if second = into[claimed](t, a); second.StreamPath == "/job/own/main" {
+			if second = world.Into[claimed](t, a); second.StreamPath == "/job/own/main" {
 				return true
 			}
 			finish("second", second)
@@ -97,10 +99,10 @@ func TestAnEntityHasOneWriter(t *testing.T) {
 	})
 	write(401, "UNAUTHORIZED", "/job/own", second)
 	var own claimed
-	r.eventually("its runner claims", func() bool {
+	r.Eventually("its runner claims", func() bool {
 		a := r.Do(t.Context(), "POST", "/_electric/runners/mac/claim", object{}, nil)
 		if a.Status == 200 {
-			own = into[claimed](t, a)
+			own = world.Into[claimed](t, a)
 		}
 		return a.Status == 200
 	})
@@ -129,7 +131,7 @@ func TestReceiversThatFinishAnEntity(t *testing.T) {
 		}
 		told[c.Entity.URL]++
 	}
-	r.eventually("all is acked", func() bool {
+	r.Eventually("all is acked", func() bool {
 		s := r.get("h")
 		for _, l := range s.Streams {
 			if l.Pending || l.Acked != l.Tail {
@@ -138,7 +140,7 @@ func TestReceiversThatFinishAnEntity(t *testing.T) {
 		}
 		return s.State == "idle" && len(s.Streams) == 2
 	})
-	if n := one[int](r, `select count(*) from rouse.consumer_claims where status <> 'released'`); n != 0 {
+	if n := world.One[int](r.World, `select count(*) from rouse.consumer_claims where status <> 'released'`); n != 0 {
 		t.Errorf("%d claims are open or failed", n)
 	}
 }

@@ -6,9 +6,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/e2e/world"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
 )
 
@@ -41,7 +40,7 @@ func TestReceiversThatFinish(t *testing.T) {
 			!strings.HasSuffix(c.CallbackURL, mount+"/__ds/subscriptions/"+id+"/callback") || len(c.Streams) != 1 || c.Streams[0].Path != name || !c.Streams[0].Pending {
 			t.Errorf("%s", c.body)
 		}
-		r.eventually("what it was told of is acked", func() bool {
+		r.Eventually("what it was told of is acked", func() bool {
 			s := r.get(id)
 			return s.State == "idle" && len(s.Streams) == 1 && s.Streams[0].Acked == c.tail(t, name) && !s.Streams[0].Pending
 		})
@@ -76,7 +75,7 @@ func TestReceiversThatCallBack(t *testing.T) {
 	for _, junk := range []string{"junk", forgedToken(t), a.CallbackToken + "A"} {
 		r.turn(401, "TOKEN_INVALID", "a", "callback", a, junk, object{"done": true})
 	}
-	if n := one[int](r, `select count(*) from rouse.consumer_claims`); n != 0 {
+	if n := world.One[int](r.World, `select count(*) from rouse.consumer_claims`); n != 0 {
 		t.Errorf("%d claims", n)
 	}
 	// The URL that came with it, and the other gateway.
@@ -131,7 +130,7 @@ func TestReceiversThatDie(t *testing.T) {
 	if next.Generation != 2 || next.TriggerHow != "lease_expired" {
 		t.Errorf("%s", next.body)
 	}
-	if status := one[string](r, `select status || ' ' || error from rouse.consumer_claims where epoch = 1`); status != "expired The lease ended without a release." {
+	if status := world.One[string](r.World, `select status || ' ' || error from rouse.consumer_claims where epoch = 1`); status != "expired The lease ended without a release." {
 		t.Error(status)
 	}
 	// Its token is not worth anything any more, the next one's is.
@@ -144,7 +143,7 @@ func TestReceiversThatDie(t *testing.T) {
 			Outcome string
 		}
 	}
-	f := into[file](t, r.do(200, "", "GET", "/_electric/wakes/"+first.WakeID, nil))
+	f := world.Into[file](t, r.do(200, "", "GET", "/_electric/wakes/"+first.WakeID, nil))
 	if f.Attempts < 2 || len(f.Deliveries) != f.Attempts || f.Deliveries[0].Outcome != "accepted" {
 		t.Errorf("%+v", f)
 	}
@@ -160,8 +159,8 @@ func TestReceiversThatAreGone(t *testing.T) {
 	r.hook("", "h", hook.url, object{"pattern": "in/*"})
 	r.stream("in/1", `{"n":1}`)
 	c := hook.post()
-	r.eventually("it is failed", func() bool { s := r.get("h"); return s.Status == "failed" && strings.Contains(s.LastError, "410") })
-	if due := one[bool](r, `select exists (select from rouse.wake_notifications where next_attempt_at is not null)`); due {
+	r.Eventually("it is failed", func() bool { s := r.get("h"); return s.Status == "failed" && strings.Contains(s.LastError, "410") })
+	if due := world.One[bool](r.World, `select exists (select from rouse.wake_notifications where next_attempt_at is not null)`); due {
 		t.Error("it is tried on")
 	}
 	wake := "/_electric/wakes/" + c.WakeID
@@ -171,19 +170,19 @@ func TestReceiversThatAreGone(t *testing.T) {
 	if again := hook.post(); again.WakeID != c.WakeID || again.key != c.key {
 		t.Errorf("%s", again.body)
 	}
-	r.eventually("it is failed again", func() bool { return r.get("h").Status == "failed" })
+	r.Eventually("it is failed again", func() bool { return r.get("h").Status == "failed" })
 	r.append("in/1", `{"n":2}`) // which its sender thinks is worth a try
 	if again := hook.post(); again.WakeID != c.WakeID {
 		t.Errorf("%s", again.body)
 	}
-	r.eventually("it is failed once more", func() bool {
-		return one[int](r, `select count(*) from rouse.delivery_attempts where outcome = 'permanent'`) == 3
+	r.Eventually("it is failed once more", func() bool {
+		return world.One[int](r.World, `select count(*) from rouse.delivery_attempts where outcome = 'permanent'`) == 3
 	})
 	status.Store(200)
 	r.as("").do(200, "", "POST", wake+"/redeliver", nil) // the system may, too
 	hook.post()
-	r.eventually("it is well again", func() bool { s := r.get("h"); return s.Status == "active" && s.State == "idle" || s.State == "waking" })
-	r.eventually("everything is worked", func() bool { s := r.get("h"); return s.State == "idle" && !s.Streams[0].Pending })
+	r.Eventually("it is well again", func() bool { s := r.get("h"); return s.Status == "active" && s.State == "idle" || s.State == "waking" })
+	r.Eventually("everything is worked", func() bool { s := r.get("h"); return s.State == "idle" && !s.Streams[0].Pending })
 	r.do(409, "WAKE_RESOLVED", "POST", wake+"/redeliver", nil)
 }
 
@@ -284,10 +283,8 @@ func TestSubscriptionsOutliveGateways(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 0, nil)
 	start := func() *servertest.Instance {
-		in := servertest.Start(t, servertest.Options{DB: r.db, PluginProcesses: true, Configure: func(c *config.Config) { c.ReaperPeriod = 50 * time.Millisecond }})
-		r.bases = []string{"http://" + in.Addr().String()}
-		r.Client.Base = r.bases[0]
-		return in
+		r.Base = ""
+		return r.Start(options(nil))
 	}
 	in := start()
 	hook := newReceiver(t, finishes)
@@ -299,7 +296,7 @@ func TestSubscriptionsOutliveGateways(t *testing.T) {
 	c := r.claim("p", "w")
 	r.append("in/1", `{"n":2}`)
 	hook.post()
-	r.eventually("the receiver's part is recorded", func() bool { return r.get("h").State == "idle" })
+	r.Eventually("the receiver's part is recorded", func() bool { return r.get("h").State == "idle" })
 	if err := in.Drain(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,9 @@ import (
 
 	"github.com/rouse-run/rouse/gateway/claims"
 	"github.com/rouse-run/rouse/gateway/e2e/wire"
+	"github.com/rouse-run/rouse/gateway/e2e/world"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 // forgedToken is one that another key has made.
@@ -49,7 +51,7 @@ func TestAWorkersLife(t *testing.T) {
 	}
 	for range 2 {
 		a := r.do(409, "ALREADY_CLAIMED", "POST", subPath("p")+"/claim", object{"worker": "w2"})
-		held := into[struct {
+		held := world.Into[struct {
 			Error struct {
 				Holder     string `json:"current_holder"`
 				Generation int64
@@ -98,7 +100,7 @@ func TestAWorkersLife(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	type page struct{ Wakes []wire.Answer }
-	if n := len(into[page](t, r.do(200, "", "GET", subPath("p")+"/wakes?limit=2", nil)).Wakes); n != 2 {
+	if n := len(world.Into[page](t, r.do(200, "", "GET", subPath("p")+"/wakes?limit=2", nil)).Wakes); n != 2 {
 		t.Errorf("%d wakes are listed", n)
 	}
 }
@@ -114,7 +116,7 @@ func TestOffsets(t *testing.T) {
 	r.wake("wakes/p", 1)
 	c := r.claim("p", "w")
 	var tail string
-	r.eventually("both are there", func() bool {
+	r.Eventually("both are there", func() bool {
 		_, next, _, _ := r.Page(t.Context(), "/jobs/a", "-1")
 		tail = next
 		return tail != ""
@@ -174,7 +176,7 @@ func TestTokens(t *testing.T) {
 	r.wake("wakes/a", 1)
 	r.wake("wakes/b", 1)
 	a, b := r.claim("a", "w"), r.claim("b", "w")
-	consumer := one[int64](r, `select consumer_id from rouse.subscriptions where id = 'a'`)
+	consumer := world.One[int64](r.World, `select consumer_id from rouse.subscriptions where id = 'a'`)
 	named := claims.Token{Service: 1, Consumer: consumer, Epoch: 1, Wake: a.WakeID}
 	purposed := func(p claims.Purpose, service int32) string {
 		k := named
@@ -229,8 +231,8 @@ func TestALostAnswer(t *testing.T) {
 	r.stream("jobs/1", `{"n":1}`)
 	r.wake("wakes/p", 1)
 	ask := object{"worker": "w", "claim_id": "attempt-1"}
-	first := into[claimed](t, r.do(200, "", "POST", subPath("p")+"/claim", ask))
-	second := into[claimed](t, r.do(200, "", "POST", subPath("p")+"/claim", ask))
+	first := world.Into[claimed](t, r.do(200, "", "POST", subPath("p")+"/claim", ask))
+	second := world.Into[claimed](t, r.do(200, "", "POST", subPath("p")+"/claim", ask))
 	if first.Token == "" || first.Token != second.Token || first.WakeID != second.WakeID || second.Generation != 1 {
 		t.Errorf("%+v\n%+v", first, second)
 	}
@@ -252,7 +254,7 @@ func TestADeadWorker(t *testing.T) {
 	// Signs of life, for more than a lease.
 	for time.Since(began) < 4*time.Second {
 		r.turn(200, "", "p", "ack", c, c.Token, nil)
-		if left := one[float64](r, `select extract(epoch from lease_expires_at - clock_timestamp())::float8 from rouse.consumer_claims`); left < 0.2 || left > 3.01 {
+		if left := world.One[float64](r.World, `select extract(epoch from lease_expires_at - clock_timestamp())::float8 from rouse.consumer_claims`); left < 0.2 || left > 3.01 {
 			t.Fatalf("%v s of the lease are left", left)
 		}
 	}
@@ -261,7 +263,7 @@ func TestADeadWorker(t *testing.T) {
 	if entries[1]["generation"] != 2.0 {
 		t.Errorf("%v", entries[1])
 	}
-	if status := one[string](r, `select status::text from rouse.consumer_claims where epoch = 1`); status != "expired" {
+	if status := world.One[string](r.World, `select status::text from rouse.consumer_claims where epoch = 1`); status != "expired" {
 		t.Errorf("the claim is %s", status)
 	}
 	r.turn(409, "FENCED", "p", "ack", c, c.Token, object{"acks": acks("jobs/1", c.tail(t, "jobs/1")), "done": true})
@@ -299,7 +301,7 @@ func TestAcksWhileOthersAppend(t *testing.T) {
 	acked := map[string]string{}
 	var generation int64
 	over := false
-	for deadline := time.Now().Add(patience); ; {
+	for deadline := time.Now().Add(soon.Bound); ; {
 		if time.Now().After(deadline) {
 			t.Fatalf("the worker is at %v", acked)
 		}
@@ -318,7 +320,7 @@ func TestAcksWhileOthersAppend(t *testing.T) {
 		if a.Status != 200 {
 			t.Fatalf("claim: %v", a)
 		}
-		c := into[claimed](t, a)
+		c := world.Into[claimed](t, a)
 		if c.Generation <= generation {
 			t.Errorf("generation %d after %d", c.Generation, generation)
 		}

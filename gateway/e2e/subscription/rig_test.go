@@ -8,16 +8,16 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/rouse-run/rouse/gateway/config"
-	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 	"github.com/rouse-run/rouse/gateway/e2e/wire"
+	"github.com/rouse-run/rouse/gateway/e2e/world"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 func TestMain(m *testing.M) {
@@ -25,86 +25,40 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const patience = 30 * time.Second
-
 // mounts are where streams and their subscriptions are served.
 var mounts = []string{"", "/v1/stream"}
 
-// rig is one database, gateways on it, and a person at the first.
-type rig struct {
-	*wire.Client
-	t     *testing.T
-	db    *pgtest.DB
-	bases []string
-}
+// rig is gateways and a person at the first.
+type rig struct{ *world.World }
 
 func newRig(t *testing.T, gateways int, edit func(*config.Config)) *rig {
 	t.Helper()
-	r := &rig{t: t, db: pgtest.New(t)}
-	for range gateways {
-		r.bases = append(r.bases, "http://"+servertest.Start(t, servertest.Options{DB: r.db, PluginProcesses: true, Configure: func(c *config.Config) {
-			c.ReaperPeriod = 50 * time.Millisecond
-			if edit != nil {
-				edit(c)
-			}
-		}}).Addr().String())
-	}
-	client := wire.NewHTTP(patience)
-	t.Cleanup(client.CloseIdleConnections)
-	r.Client = &wire.Client{Principal: "user:kyle", HTTP: client}
-	if gateways > 0 {
-		r.Base = r.bases[0]
-	}
-	return r
+	return &rig{world.New(t, gateways, options(edit))}
 }
 
-// as is the same for somebody else; "" shows no credentials.
-func (r *rig) as(principal string) *rig {
-	c := *r.Client
-	c.Principal = principal
-	return &rig{Client: &c, t: r.t, db: r.db, bases: r.bases}
+func options(edit func(*config.Config)) servertest.Options {
+	return servertest.Options{PluginProcesses: true, Configure: func(c *config.Config) {
+		c.ReaperPeriod = 50 * time.Millisecond
+		if edit != nil {
+			edit(c)
+		}
+	}}
 }
 
-// at is the same at another gateway.
-func (r *rig) at(gateway int) *rig {
-	c := *r.Client
-	c.Base = r.bases[gateway]
-	return &rig{Client: &c, t: r.t, db: r.db, bases: r.bases}
-}
+func (r *rig) as(principal string) *rig { return &rig{r.As(principal)} }
+func (r *rig) at(gateway int) *rig      { return &rig{r.At(gateway)} }
 
-// do makes a request that must have the status, and code where that is not "".
+// do makes a request that must have the status, and be refused by code where
+// that is not "".
 func (r *rig) do(status int, code, method, path string, body any, headers ...string) wire.Answer {
-	r.t.Helper()
-	h := map[string]string{}
-	for i := 0; i+1 < len(headers); i += 2 {
-		h[headers[i]] = headers[i+1]
-	}
-	a := r.Do(r.t.Context(), method, path, body, h)
-	if a.Status != status || a.Code != code {
-		r.t.Fatalf("%s %s: %v, not %d %s: %s", method, path, a, status, code, a.Raw)
-	}
+	r.T.Helper()
 	if code != "" {
-		var p struct {
-			Error struct{ Code, Message string }
-		}
-		if json.Unmarshal(a.Raw, &p) != nil || p.Error.Code != code || p.Error.Message == "" || !strings.HasPrefix(a.Header.Get("Content-Type"), "application/problem+json") {
-			r.t.Errorf("%s %s: the error is %s", method, path, a.Raw)
-		}
+		return r.Refused(status, code, method, path, body, headers...)
 	}
-	return a
+	return r.Must(status, method, path, body, headers...)
 }
 
 type object = map[string]any
-
-// into decodes an answer.
-func into[T any](t *testing.T, a wire.Answer) T {
-	t.Helper()
-	var v T
-	if err := json.Unmarshal(a.Raw, &v); err != nil {
-		t.Fatalf("%s: %v", a.Raw, err)
-	}
-	return v
-}
 
 type stream struct {
 	Path    string `json:"path"`
@@ -189,13 +143,13 @@ func subPath(id string) string { return "/__ds/subscriptions/" + id }
 
 // stream makes a JSON stream with messages.
 func (r *rig) stream(path string, messages ...string) {
-	r.t.Helper()
+	r.T.Helper()
 	r.do(201, "", "PUT", "/"+path, nil, "Content-Type", "application/json")
 	r.append(path, messages...)
 }
 
 func (r *rig) append(path string, messages ...string) {
-	r.t.Helper()
+	r.T.Helper()
 	for _, m := range messages {
 		r.do(204, "", "POST", "/"+path, m)
 	}
@@ -203,22 +157,22 @@ func (r *rig) append(path string, messages ...string) {
 
 // pool makes a pull-wake subscription.
 func (r *rig) pool(id string, more object) subscription {
-	r.t.Helper()
+	r.T.Helper()
 	body := object{"type": "pull-wake", "wake_stream": "wakes/" + id, "lease_ttl_ms": 10_000}
 	for k, v := range more {
 		body[k] = v
 	}
-	return into[subscription](r.t, r.do(201, "", "PUT", subPath(id), body))
+	return world.Into[subscription](r.T, r.do(201, "", "PUT", subPath(id), body))
 }
 
 func (r *rig) claim(id, worker string) claimed {
-	r.t.Helper()
-	return into[claimed](r.t, r.do(200, "", "POST", subPath(id)+"/claim", object{"worker": worker}))
+	r.T.Helper()
+	return world.Into[claimed](r.T, r.do(200, "", "POST", subPath(id)+"/claim", object{"worker": worker}))
 }
 
 // turn is a worker's ack.
 func (r *rig) turn(status int, code, id, action string, c claimed, token string, more object) wire.Answer {
-	r.t.Helper()
+	r.T.Helper()
 	body := object{"wake_id": c.WakeID, "generation": c.Generation}
 	for k, v := range more {
 		body[k] = v
@@ -236,16 +190,16 @@ func acks(pairs ...string) []object {
 
 // wakes are the entries of a wake stream.
 func (r *rig) wakes(path string) []object {
-	r.t.Helper()
-	rows, _, a := r.All(r.t.Context(), "/"+path)
+	r.T.Helper()
+	rows, _, a := r.All(r.T.Context(), "/"+path)
 	if a.Status != 200 {
-		r.t.Fatalf("%v: %s", a, a.Raw)
+		r.T.Fatalf("%v: %s", a, a.Raw)
 	}
 	var out []object
 	for _, raw := range rows {
 		var o object
 		if err := json.Unmarshal(raw, &o); err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 		out = append(out, o)
 	}
@@ -254,38 +208,18 @@ func (r *rig) wakes(path string) []object {
 
 // wake waits until the wake stream has n entries.
 func (r *rig) wake(path string, n int) []object {
-	r.t.Helper()
+	r.T.Helper()
 	var got []object
-	r.eventually(fmt.Sprintf("%s has %d entries", path, n), func() bool { got = r.wakes(path); return len(got) >= n })
+	r.Eventually(fmt.Sprintf("%s has %d entries", path, n), func() bool { got = r.wakes(path); return len(got) >= n })
 	if len(got) != n {
-		r.t.Fatalf("%d entries, not %d: %v", len(got), n, got)
+		r.T.Fatalf("%d entries, not %d: %v", len(got), n, got)
 	}
 	return got
 }
 
 func (r *rig) get(id string) subscription {
-	r.t.Helper()
-	return into[subscription](r.t, r.do(200, "", "GET", subPath(id), nil))
-}
-
-func (r *rig) eventually(what string, ok func() bool) {
-	r.t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			r.t.Fatalf("did not happen: %s", what)
-		}
-	}
-}
-
-// one reads a value of the database.
-func one[T any](r *rig, sql string, args ...any) (v T) {
-	r.t.Helper()
-	if err := r.db.Pool(r.t).QueryRow(r.t.Context(), sql, args...).Scan(&v); err != nil {
-		r.t.Fatalf("%s: %v", sql, err)
-	}
-	return v
+	r.T.Helper()
+	return world.Into[subscription](r.T, r.do(200, "", "GET", subPath(id), nil))
 }
 
 // receiver is a webhook's.
@@ -320,7 +254,7 @@ func (r *receiver) post() claimed {
 	select {
 	case c := <-r.posts:
 		return c
-	case <-time.After(patience):
+	case <-time.After(soon.Bound):
 		r.t.Fatal("nothing is posted")
 		return claimed{}
 	}
@@ -328,10 +262,10 @@ func (r *receiver) post() claimed {
 
 // hook makes a webhook subscription through a mount.
 func (r *rig) hook(mount, id, url string, more object) subscription {
-	r.t.Helper()
+	r.T.Helper()
 	body := object{"type": "webhook", "webhook": object{"url": url}, "lease_ttl_ms": 10_000}
 	for k, v := range more {
 		body[k] = v
 	}
-	return into[subscription](r.t, r.do(201, "", "PUT", mount+subPath(id), body))
+	return world.Into[subscription](r.T, r.do(201, "", "PUT", mount+subPath(id), body))
 }

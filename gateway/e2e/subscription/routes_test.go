@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/e2e/world"
 )
 
 // A subscription is made, confirmed, shown, listed and deleted, at both mounts.
@@ -17,7 +18,7 @@ func TestALife(t *testing.T) {
 		id := []string{"one", "two"}[i]
 		body := object{"type": "webhook", "pattern": "/orders/*/", "streams": []string{"/extra/a"}, "webhook": object{"url": "http://127.0.0.1:9/hook?s=1"},
 			"lease_ttl_ms": 1500, "description": "what for", "something": "of a later protocol"}
-		made := into[subscription](t, r.do(201, "", "PUT", mount+subPath(id), body))
+		made := world.Into[subscription](t, r.do(201, "", "PUT", mount+subPath(id), body))
 		if made.ID != id || made.SubscriptionID != id || made.Type != "webhook" || made.Pattern != "orders/*" || made.Lease != 1500 || made.Status != "active" ||
 			made.Description != "what for" || made.CreatedAt == "" || made.Owner != "/principal/user%3Akyle" || made.Webhook == nil ||
 			made.Webhook.URL != "http://127.0.0.1:9/hook?s=1" || made.Webhook.Signing.Alg != "ed25519" || !strings.HasPrefix(made.Webhook.Signing.Kid, "ds_") {
@@ -31,7 +32,7 @@ func TestALife(t *testing.T) {
 			t.Errorf("%+v", made.Streams)
 		}
 		// The other gateway and the other mount say the same.
-		again := into[subscription](t, r.at(1).do(200, "", "PUT", mounts[1-i]+subPath(id), body))
+		again := world.Into[subscription](t, r.at(1).do(200, "", "PUT", mounts[1-i]+subPath(id), body))
 		if again.CreatedAt != made.CreatedAt || again.Webhook.Signing.JWKSURL != made.Webhook.Signing.JWKSURL {
 			t.Errorf("%+v", again)
 		}
@@ -44,7 +45,7 @@ func TestALife(t *testing.T) {
 			other[name] = v
 			r.do(409, "SUBSCRIPTION_ALREADY_EXISTS", "PUT", mount+subPath(id), other)
 		}
-		if got := into[subscription](t, r.do(200, "", "GET", mounts[1-i]+subPath(id), nil)); got.Webhook == nil || got.Pattern != "orders/*" {
+		if got := world.Into[subscription](t, r.do(200, "", "GET", mounts[1-i]+subPath(id), nil)); got.Webhook == nil || got.Pattern != "orders/*" {
 			t.Errorf("%+v", got)
 		}
 		if a := r.do(200, "", "HEAD", mount+subPath(id), nil); len(a.Raw) != 0 {
@@ -53,7 +54,7 @@ func TestALife(t *testing.T) {
 	}
 	list := func(query string) (ids []string) {
 		type page struct{ Subscriptions []subscription }
-		for _, s := range into[page](t, r.do(200, "", "GET", "/__ds/subscriptions"+query, nil)).Subscriptions {
+		for _, s := range world.Into[page](t, r.do(200, "", "GET", "/__ds/subscriptions"+query, nil)).Subscriptions {
 			if s.Streams != nil {
 				t.Errorf("a list names streams: %+v", s)
 			}
@@ -179,10 +180,10 @@ func TestBadRequests(t *testing.T) {
 	for _, q := range []string{"?limit=0", "?limit=1001", "?limit=x", "?after=%00"} {
 		r.do(400, "INVALID_REQUEST", "GET", "/__ds/subscriptions"+q, nil)
 	}
-	if n := one[int](r, `select count(*) from rouse.subscriptions`); n != 0 {
+	if n := world.One[int](r.World, `select count(*) from rouse.subscriptions`); n != 0 {
 		t.Errorf("%d subscriptions were made", n)
 	}
-	if n := one[int](r, `select count(*) from rouse.streams`); n != 0 {
+	if n := world.One[int](r.World, `select count(*) from rouse.streams`); n != 0 {
 		t.Errorf("%d streams were made", n)
 	}
 
@@ -254,7 +255,7 @@ func TestKeys(t *testing.T) {
 		type set struct {
 			Keys []struct{ Kty, Crv, X, Kid, Alg, Use, D string }
 		}
-		got := into[set](t, a)
+		got := world.Into[set](t, a)
 		if len(got.Keys) != 1 || got.Keys[0].Kty != "OKP" || got.Keys[0].Crv != "Ed25519" || got.Keys[0].Alg != "EdDSA" || got.Keys[0].D != "" || !strings.HasPrefix(got.Keys[0].Kid, "ds_") {
 			t.Errorf("%+v", got)
 		}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/rouse-run/rouse/gateway/e2e/world"
 )
 
 // A service's subscriptions see its streams, and its tokens count there.
@@ -21,7 +23,7 @@ func TestServices(t *testing.T) {
 	}
 	r.turn(401, "TOKEN_INVALID", "h", "callback", c, c.CallbackToken, object{"done": true})
 	r.as("").do(200, "", "POST", path(t, c.CallbackURL), object{"acks": acks("in/1", c.tail(t, "in/1")), "done": true}, "Authorization", "Bearer "+c.CallbackToken)
-	if s := into[subscription](t, r.do(200, "", "GET", subPath("h")+"?service=blue", nil)); s.State != "idle" || s.Generation != 1 {
+	if s := world.Into[subscription](t, r.do(200, "", "GET", subPath("h")+"?service=blue", nil)); s.State != "idle" || s.Generation != 1 {
 		t.Errorf("%+v", s)
 	}
 	if s := r.get("h"); s.Generation != 0 || len(s.Streams) != 0 {
@@ -62,7 +64,7 @@ func TestARaceToRegister(t *testing.T) {
 	if count[201] != 1 || count[200]+count[409] != len(statuses)-1 || count[200] != 17 && count[200] != 5 {
 		t.Errorf("%v", count)
 	}
-	if n := one[int](r, `select count(*) from rouse.subscriptions`); n != 1 {
+	if n := world.One[int](r.World, `select count(*) from rouse.subscriptions`); n != 1 {
 		t.Errorf("%d subscriptions", n)
 	}
 	s := r.get("p")
@@ -89,7 +91,7 @@ func TestARaceToRegister(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	r.turn(200, "", "p", "ack", c, c.Token, object{"acks": acks("in/a", c.tail(t, "in/a")), "done": true})
-	r.eventually("nothing is left of those before", func() bool {
-		return one[int](r, `select count(*) from rouse.consumer_streams l where not exists (select from rouse.consumers c where c.id = l.consumer_id)`) == 0
+	r.Eventually("nothing is left of those before", func() bool {
+		return world.One[int](r.World, `select count(*) from rouse.consumer_streams l where not exists (select from rouse.consumers c where c.id = l.consumer_id)`) == 0
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 	"github.com/rouse-run/rouse/gateway/e2e/wire"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -52,15 +53,11 @@ func newRigOn(t *testing.T, db *pgtest.DB, configure func(*config.Config)) *rig 
 // call sends a request with a JSON text, and headers as pairs.
 func (r *rig) call(who *wire.Client, method, path, body string, header ...string) wire.Answer {
 	r.t.Helper()
-	h := map[string]string{}
-	for i := 0; i+1 < len(header); i += 2 {
-		h[header[i]] = header[i+1]
-	}
 	var b any
 	if body != "" {
 		b = body
 	}
-	a := who.Do(r.t.Context(), method, path, b, h)
+	a := who.Do(r.t.Context(), method, path, b, wire.Header(header...))
 	if a.Err != nil {
 		r.t.Fatalf("%s %s: %v", method, path, a.Err)
 	}
@@ -92,16 +89,8 @@ func (r *rig) refused(status int, code string, who *wire.Client, method, path, b
 
 func (r *rig) envelope(a wire.Answer) {
 	r.t.Helper()
-	var p struct {
-		Status int
-		Code   string
-		Error  struct{ Code, Message string }
-	}
-	if err := json.Unmarshal(a.Raw, &p); err != nil || p.Status != a.Status || p.Error.Code != p.Code || p.Error.Code == "" || p.Error.Message == "" {
-		r.t.Errorf("not the envelope of a refusal: %d %s", a.Status, a.Raw)
-	}
-	if ct := a.Header.Get("Content-Type"); ct != "application/problem+json" {
-		r.t.Errorf("a refusal of type %q: %s", ct, a.Raw)
+	if why := a.Malformed(); why != "" {
+		r.t.Error(why)
 	}
 }
 
@@ -143,15 +132,7 @@ func (r *rig) text(sql string, args ...any) (s string) {
 // eventually polls until what must come true is true.
 func (r *rig) eventually(what string, ok func() bool) {
 	r.t.Helper()
-	deadline := time.Now().Add(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		if time.Now().After(deadline) {
-			r.t.Fatalf("not in %v: %s", patience, what)
-		}
-		<-tick.C
-	}
+	soon.Until(r.t, what, ok)
 }
 
 // things are names of kyle's that nothing else in the test uses.

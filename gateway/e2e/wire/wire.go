@@ -56,6 +56,31 @@ func (a Answer) String() string {
 	return fmt.Sprintf("status %d code %q epoch %d lease %d ms err %v", a.Status, a.Code, a.Epoch, a.LeaseMS, a.Err)
 }
 
+// Malformed says what an answer lacks of the form of all refusals; "" is nothing.
+func (a Answer) Malformed() string {
+	var p struct {
+		Status int
+		Code   string
+		Error  struct{ Code, Message string }
+	}
+	if err := json.Unmarshal(a.Raw, &p); err != nil || p.Status != a.Status || p.Error.Code != p.Code || p.Code == "" || p.Error.Message == "" {
+		return fmt.Sprintf("not the envelope of a refusal: %d %s", a.Status, a.Raw)
+	}
+	if ct := a.Header.Get("Content-Type"); ct != "application/problem+json" {
+		return fmt.Sprintf("a refusal of type %q: %s", ct, a.Raw)
+	}
+	return ""
+}
+
+// Header makes headers of pairs.
+func Header(pairs ...string) map[string]string {
+	h := map[string]string{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		h[pairs[i]] = pairs[i+1]
+	}
+	return h
+}
+
 // Do sends one request with a JSON body (nil sends none) and reads the answer.
 func (c *Client) Do(ctx context.Context, method, path string, body any, header map[string]string) Answer {
 	var raw []byte
