@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/feed"
+	"github.com/rouse-run/rouse/gateway/soon"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -150,7 +151,7 @@ func TestASlowSnapshotTakesNobodysTurn(t *testing.T) {
 	if res, body, err := r.get(t, "table=users&offset=-1"); err != nil || res.StatusCode != 200 || len(body) < 20_000_000 {
 		t.Errorf("%v %+v, %d bytes", err, res, len(body))
 	}
-	waitFor(t, "only the slow ones are being served", func() bool { return r.source.busy() == 3 })
+	soon.Until(t, "only the slow ones are being served", func() bool { return r.source.busy() == 3 })
 }
 
 // The same part of the log is not sent twice to who has it.
@@ -260,7 +261,7 @@ func TestAGapIsToldToThoseWhoWait(t *testing.T) {
 			out <- outcome{res.StatusCode, body}
 		}()
 	}
-	waitFor(t, "two who wait", func() bool {
+	soon.Until(t, "two who wait", func() bool {
 		r.ring.mu.Lock()
 		defer r.ring.mu.Unlock()
 		return r.ring.bells[tables["users"].number].c != nil && r.source.busy() == 2
@@ -274,15 +275,6 @@ func TestAGapIsToldToThoseWhoWait(t *testing.T) {
 	}
 	if res, _, err := r.get(t, follow+"&live_sse=true"); err != nil || res.StatusCode != 409 {
 		t.Errorf("%v %+v", err, res)
-	}
-}
-
-func waitFor(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(bound); !ok(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
 	}
 }
 
@@ -314,7 +306,7 @@ func TestASlowReaderDelaysNobody(t *testing.T) {
 	defer quick.Body.Close()
 	lines := bufio.NewScanner(quick.Body)
 	lines.Buffer(nil, 1<<21)
-	waitFor(t, "two who wait", func() bool { return r.source.busy() == 2 })
+	soon.Until(t, "two who wait", func() bool { return r.source.busy() == 2 })
 	for i := range 64 {
 		tx := userTx(uint32(100+i), feed.LSN(1000+i), 100)
 		tx.Changes[0].New[2] = value(strings.Repeat("y", 1<<20))
@@ -329,5 +321,5 @@ func TestASlowReaderDelaysNobody(t *testing.T) {
 			t.Fatalf("change %d took %v", i, took)
 		}
 	}
-	waitFor(t, "the slow one to be let go", func() bool { return r.source.busy() == 1 })
+	soon.Until(t, "the slow one to be let go", func() bool { return r.source.busy() == 1 })
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/e2e/streamrig"
 	"github.com/rouse-run/rouse/gateway/intake"
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/soon"
 	"github.com/rouse-run/rouse/gateway/store"
 	"github.com/rouse-run/rouse/gateway/streams"
 )
@@ -226,7 +227,7 @@ func TestBodiesInFlightAreBounded(t *testing.T) {
 		conns = append(conns, c)
 		fmt.Fprintf(c, "POST /a HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\nx", 4<<20)
 	}
-	eventually(t, "all are being read", func() bool { return budget.Held() >= 40*16<<10 })
+	soon.Until(t, "all are being read", func() bool { return budget.Held() >= 40*16<<10 })
 	do(t, "POST", rig.URL+"/a", strings.Repeat("x", 4<<20), ct, text).want(t, 204, "")
 	// Then most of each comes: a few fit and wait for their end, the rest is
 	// refused in good time, and none of it fills memory.
@@ -257,7 +258,7 @@ func TestBodiesInFlightAreBounded(t *testing.T) {
 	for _, c := range conns {
 		c.Close()
 	}
-	eventually(t, "the budget is free again", func() bool { return budget.Held() == 0 })
+	soon.Until(t, "the budget is free again", func() bool { return budget.Held() == 0 })
 	do(t, "POST", rig.URL+"/a", strings.Repeat("x", 3<<20), ct, text).want(t, 204, "")
 }
 
@@ -305,7 +306,7 @@ func TestABodyCountsUntilItIsWritten(t *testing.T) {
 		t.Errorf("%d bytes are held", held)
 	}
 	close(ap.free)
-	eventually(t, "nothing is held", func() bool { return budget.Held() == 0 })
+	soon.Until(t, "nothing is held", func() bool { return budget.Held() == 0 })
 	if got := do(t, "GET", rig.URL+"/a", "").body; len(got) != 1000 {
 		t.Errorf("%d bytes were written", len(got))
 	}

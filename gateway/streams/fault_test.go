@@ -14,6 +14,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/devpg"
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 	"github.com/rouse-run/rouse/gateway/e2e/streamrig"
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 // TestNothingAcknowledgedIsLostOrDoubled kills Postgres under load, twice.
@@ -80,7 +81,7 @@ func TestNothingAcknowledgedIsLostOrDoubled(t *testing.T) {
 		}()
 	}
 	for _, at := range []int64{streams * each / 4, streams * each / 2} {
-		eventually(t, "the load runs", func() bool { return acked.Load() > at || ctx.Err() != nil })
+		soon.Until(t, "the load runs", func() bool { return acked.Load() > at || ctx.Err() != nil })
 		if err := in.Restart(ctx, devpg.Crash); err != nil {
 			t.Fatal(err)
 		}

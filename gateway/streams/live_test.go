@@ -17,6 +17,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 	"github.com/rouse-run/rouse/gateway/e2e/streamrig"
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/soon"
 	"github.com/rouse-run/rouse/gateway/store"
 	"github.com/rouse-run/rouse/gateway/streams"
 )
@@ -242,7 +243,7 @@ func TestDrainEndsLiveReadsAtOnce(t *testing.T) {
 		a, _ := try(t.Context(), "GET", rig.URL+"/a?offset=-1&live=long-poll", "")
 		poll <- a
 	}()
-	eventually(t, "both wait", func() bool { return rig.Hub.Watchers() == 2 })
+	soon.Until(t, "both wait", func() bool { return rig.Hub.Watchers() == 2 })
 	start := time.Now()
 	rig.Handler.Drain()
 	if _, ok := sse.next(); ok {
@@ -254,16 +255,7 @@ func TestDrainEndsLiveReadsAtOnce(t *testing.T) {
 	if took := time.Since(start); took > 2*time.Second {
 		t.Fatalf("draining took %v", took)
 	}
-	eventually(t, "nobody watches", func() bool { return rig.Hub.Watchers() == 0 })
-}
-
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(15 * time.Second); !ok(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
+	soon.Until(t, "nobody watches", func() bool { return rig.Hub.Watchers() == 0 })
 }
 
 func TestAStreamThatGoesEndsItsReaders(t *testing.T) {
@@ -277,7 +269,7 @@ func TestAStreamThatGoesEndsItsReaders(t *testing.T) {
 		a, _ := try(t.Context(), "GET", rig.URL+"/a?offset=-1&live=long-poll", "")
 		poll <- a
 	}()
-	eventually(t, "both wait", func() bool { return rig.Hub.Watchers() == 2 })
+	soon.Until(t, "both wait", func() bool { return rig.Hub.Watchers() == 2 })
 	do(t, "DELETE", rig.URL+"/a", "").want(t, 204, "")
 	if e := sse.want("error"); !strings.Contains(e.data, string(problem.StreamNotFound)) {
 		t.Fatalf("error event %q", e.data)
@@ -292,9 +284,9 @@ func TestAReaderThatLeavesIsForgotten(t *testing.T) {
 	for range 5 {
 		r := follow(t, rig.URL+"/a?offset=-1&live=sse")
 		r.want("control")
-		eventually(t, "it waits", func() bool { return rig.Hub.Watchers() == 1 })
+		soon.Until(t, "it waits", func() bool { return rig.Hub.Watchers() == 1 })
 		r.cancel()
-		eventually(t, "it is gone", func() bool { return rig.Hub.Watchers() == 0 })
+		soon.Until(t, "it is gone", func() bool { return rig.Hub.Watchers() == 0 })
 	}
 }
 
@@ -310,7 +302,7 @@ func TestASlowReaderIsCutOff(t *testing.T) {
 	defer slow.Close()
 	_ = slow.(*net.TCPConn).SetReadBuffer(4 << 10)
 	fmt.Fprintf(slow, "GET /a?offset=-1&live=sse HTTP/1.1\r\nHost: x\r\n\r\n")
-	eventually(t, "it waits", func() bool { return rig.Hub.Watchers() == 1 })
+	soon.Until(t, "it waits", func() bool { return rig.Hub.Watchers() == 1 })
 	fast := follow(t, rig.URL+"/a?offset=-1&live=sse")
 	fast.want("control")
 	payload := strings.Repeat("x", 1<<20)
@@ -325,7 +317,7 @@ func TestASlowReaderIsCutOff(t *testing.T) {
 		}
 		fast.want("control")
 	}
-	eventually(t, "only the fast reader is left", func() bool { return rig.Hub.Watchers() == 1 })
+	soon.Until(t, "only the fast reader is left", func() bool { return rig.Hub.Watchers() == 1 })
 }
 
 // Many readers at one place cost about one read of the database, and none for
@@ -343,7 +335,7 @@ func TestReadersShareReads(t *testing.T) {
 		r.want("control")
 		readers = append(readers, r)
 	}
-	eventually(t, "all wait", func() bool { return here.Hub.Watchers() == 100 })
+	soon.Until(t, "all wait", func() bool { return here.Hub.Watchers() == 100 })
 	const n = 20
 	round := func(rig *streamrig.Rig) int64 {
 		before := reads.n.Load()

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 // What an idle reader costs. Not parallel: it measures the whole process.
@@ -34,7 +36,7 @@ func TestAnIdleReaderIsSmall(t *testing.T) {
 	for range n {
 		defer open().Close()
 	}
-	eventually(t, "all wait", func() bool { return rig.Hub.Watchers() == n+1 })
+	soon.Until(t, "all wait", func() bool { return rig.Hub.Watchers() == n+1 })
 	runtime.GC()
 	runtime.ReadMemStats(&during)
 	each := (int64(during.HeapInuse+during.StackInuse) - int64(before.HeapInuse+before.StackInuse)) / n

@@ -3,10 +3,7 @@ package story
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -14,62 +11,17 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/e2e/laptop"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
+	"github.com/rouse-run/rouse/gateway/soon"
 	"github.com/rouse-run/rouse/openapi/client"
 	"github.com/rouse-run/rouse/openapi/runner"
 	"github.com/rouse-run/rouse/openapi/runner/call"
-	"github.com/rouse-run/rouse/openapi/runner/command"
 )
 
-// laptop makes this test binary a runner process.
-const laptop = "ROUSE_TEST_LAPTOP"
-
 func TestMain(m *testing.M) {
-	if spec := os.Getenv(laptop); spec != "" {
-		os.Exit(runLaptop(spec))
-	}
+	laptop.Serve()
 	goleak.VerifyTestMain(m)
-}
-
-// laptopSpec is what a runner process is told.
-type laptopSpec struct {
-	Server, ID, Cursors, Command string
-	All                          bool
-}
-
-func runLaptop(raw string) int {
-	var spec laptopSpec
-	if err := json.Unmarshal([]byte(raw), &spec); err != nil {
-		return 2
-	}
-	r, err := runner.New(runner.Config{
-		ID: spec.ID, Servers: []runner.Server{{URL: spec.Server, Principal: "user:kyle"}}, Cursors: runner.CursorDir(spec.Cursors),
-		Handler: command.Handler(command.Config{Command: spec.Command, All: spec.All, Environ: []string{"PATH=" + os.Getenv("PATH")}, Stderr: os.Stderr}),
-		Log:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	})
-	if err == nil {
-		err = r.Run(context.Background())
-	}
-	fmt.Fprintln(os.Stderr, err)
-	return 1
-}
-
-// startLaptop starts a runner process. It dies with the test at the latest.
-func startLaptop(t *testing.T, spec laptopSpec) *exec.Cmd {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, _ := json.Marshal(spec)
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), laptop+"="+string(raw))
-	cmd.Stderr = testLog{t}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	return cmd
 }
 
 // world is a gateway with a phone: kyle's client.
@@ -187,15 +139,7 @@ func (w *world) display(id string) string {
 
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("not in 30 s: %s", what)
-		}
-		<-tick.C
-	}
+	soon.Until(w.t, what, ok)
 }
 
 // run starts a runner in this process.

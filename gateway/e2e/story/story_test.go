@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/e2e/laptop"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
 	"github.com/rouse-run/rouse/openapi/client"
 	"github.com/rouse-run/rouse/openapi/runner"
@@ -37,8 +38,8 @@ func TestTheLaptopDiesAndAnotherProcessGoesOn(t *testing.T) {
 			echo "$text $step by epoch $ROUSE_EPOCH"
 			while [ $step = 2 ] && [ -e %s ]; do sleep 0.01; done
 		done`, hold)
-	spec := laptopSpec{Server: w.gw.URL, ID: "laptop", Cursors: filepath.Join(dir, "cursors"), Command: script, All: true}
-	first := startLaptop(t, spec)
+	spec := laptop.Spec{Server: w.gw.URL, ID: "laptop", Cursors: filepath.Join(dir, "cursors"), Command: script, All: true}
+	first := laptop.Start(t, spec)
 
 	w.send("1", "sing")
 	w.eventually("the first message is worked", func() bool { return len(w.claims("1")) == 1 && w.claims("1")[0].Status == "released" })
@@ -59,7 +60,7 @@ func TestTheLaptopDiesAndAnotherProcessGoesOn(t *testing.T) {
 	if err := os.Remove(hold); err != nil {
 		t.Fatal(err)
 	}
-	startLaptop(t, spec)
+	laptop.Start(t, spec)
 	w.eventually("the second process has finished", func() bool {
 		c := w.claims("1")
 		return len(c) == 3 && c[0].Status == "released"

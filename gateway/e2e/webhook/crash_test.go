@@ -17,6 +17,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 	"github.com/rouse-run/rouse/gateway/e2e/wire"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 // process is a gateway that can be killed.
@@ -52,7 +53,7 @@ func launch(t *testing.T, db *pgtest.DB) *process {
 		close(p.exited)
 	}()
 	t.Cleanup(p.kill)
-	within(t, "the gateway is ready", func() bool { return p.client.Do(t.Context(), "GET", "/readyz", nil, nil).Status == 200 })
+	soon.Until(t, "the gateway is ready", func() bool { return p.client.Do(t.Context(), "GET", "/readyz", nil, nil).Status == 200 })
 	return p
 }
 
@@ -115,7 +116,7 @@ func TestAGatewayDiesBetweenThePostAndTheAnswer(t *testing.T) {
 	close(died)
 	second := launch(t, db)
 	conn := db.Conn(t)
-	within(t, "the wake is done", func() bool {
+	soon.Until(t, "the wake is done", func() bool {
 		var done bool
 		err := conn.QueryRow(ctx, `select coalesce(bool_and(status = 'released'), false) from rouse.consumer_claims`).Scan(&done)
 		return err == nil && done
@@ -131,7 +132,7 @@ func TestAGatewayDiesBetweenThePostAndTheAnswer(t *testing.T) {
 		t.Errorf("%d epochs, %d unread, %v", epochs, unread, err)
 	}
 	must(second.client.Send(ctx, "job", "1", "m-2", "hello"))
-	within(t, "the next message has a wake of its own", func() bool {
+	soon.Until(t, "the next message has a wake of its own", func() bool {
 		var done int
 		err := conn.QueryRow(ctx, `select count(*) from rouse.wake_notifications where claim_status = 'completed'`).Scan(&done)
 		return err == nil && done == 2
@@ -173,7 +174,7 @@ func TestTheRetryScheduleOutlivesTheGateway(t *testing.T) {
 	conn := db.Conn(t)
 	var wake string
 	var left time.Duration
-	within(t, "the refusal is recorded", func() bool {
+	soon.Until(t, "the refusal is recorded", func() bool {
 		var seconds float64
 		err := conn.QueryRow(t.Context(), `select n.wake_id::text, extract(epoch from n.next_attempt_at - clock_timestamp()) from rouse.wake_notifications n
 			join rouse.delivery_attempts a using (service_id, wake_id) where a.outcome = 'retry' and a.status_code = 503`).Scan(&wake, &seconds)
@@ -192,7 +193,7 @@ func TestTheRetryScheduleOutlivesTheGateway(t *testing.T) {
 	}
 	answers <- 200
 	servertest.Start(t, servertest.Options{DB: db, PluginProcesses: true, Configure: func(c *config.Config) { c.ReaperPeriod = 50 * time.Millisecond }})
-	within(t, "it is done", func() bool {
+	soon.Until(t, "it is done", func() bool {
 		var done bool
 		err := conn.QueryRow(t.Context(), `select claim_status = 'completed' from rouse.wake_notifications where wake_id = $1`, wake).Scan(&done)
 		return err == nil && done

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rouse-run/rouse/gateway/config"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 // R10: a receiver that does not answer, sends elsewhere, fails, and babbles is
@@ -51,7 +52,7 @@ func TestAReceiverThatMisbehaves(t *testing.T) {
 	h.spawn("1", receiver.URL)
 	h.send("1", "m-1")
 	pool := h.in.DB.Pool(t)
-	within(t, "it is done", func() bool {
+	soon.Until(t, "it is done", func() bool {
 		var done bool
 		err := pool.QueryRow(t.Context(), `select coalesce(bool_and(claim_status = 'completed'), false) from rouse.wake_notifications`).Scan(&done)
 		return err == nil && done

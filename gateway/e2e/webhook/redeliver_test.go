@@ -13,6 +13,7 @@ import (
 
 	"github.com/rouse-run/rouse/gateway/cli"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 // A wake that its receiver refused for good stays, says why, and is delivered
@@ -53,7 +54,7 @@ func TestAPersonRedelivers(t *testing.T) {
 	wake := post()
 	refused := func(times int) {
 		t.Helper()
-		within(t, "the refusal is recorded", func() bool {
+		soon.Until(t, "the refusal is recorded", func() bool {
 			var n int
 			err := h.in.DB.Pool(t).QueryRow(t.Context(), `select count(*) from rouse.delivery_attempts where outcome = 'permanent'`).Scan(&n)
 			return err == nil && n == times
@@ -110,7 +111,7 @@ func TestAPersonRedelivers(t *testing.T) {
 	if again := post(); again != wake {
 		t.Errorf("%s, not %s", again, wake)
 	}
-	within(t, "it is done", func() bool {
+	soon.Until(t, "it is done", func() bool {
 		return h.person.Do(t.Context(), "POST", at+"/redeliver", nil, nil).Code == "WAKE_RESOLVED"
 	})
 	var epochs int
@@ -134,7 +135,7 @@ func TestARunnersWakeIsToldAgain(t *testing.T) {
 	}
 	told := func(n int) (out []entry) {
 		t.Helper()
-		within(t, "the runner is told", func() bool {
+		soon.Until(t, "the runner is told", func() bool {
 			rows, _, a := h.person.All(ctx, "/runners/mac/wake")
 			if a.Status != 200 || len(rows) != n {
 				return false

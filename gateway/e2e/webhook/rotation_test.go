@@ -13,6 +13,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/config"
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 // signed is a delivery as it came.
@@ -66,7 +67,7 @@ func TestKeysRotate(t *testing.T) {
 		if err != nil || len(below) != len(keys) {
 			t.Errorf("%d keys, %d below /v1/stream, %v", len(keys), len(below), err)
 		}
-		within(t, "it is recorded", func() bool {
+		soon.Until(t, "it is recorded", func() bool {
 			var open int
 			err := db.Pool(t).QueryRow(t.Context(), `select count(*) from rouse.wake_notifications where resolved_at is null`).Scan(&open)
 			return err == nil && open == 0

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rouse-run/rouse/gateway/e2e/wire"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 // hooked is one gateway and entities of one person whose wakes go to urls.
@@ -115,7 +116,7 @@ func TestOneDeadReceiverDelaysNobodyElse(t *testing.T) {
 	before := wakes("before")
 	many(dead, func(i int) { h.spawn(fmt.Sprint("dead-", i), fmt.Sprintf("%s/hook/%d", hole.URL, i)) })
 	many(dead, func(i int) { h.send(fmt.Sprint("dead-", i), "m") })
-	within(t, "the dead receiver is tried", func() bool { return waiting.Load() > 0 })
+	soon.Until(t, "the dead receiver is tried", func() bool { return waiting.Load() > 0 })
 	during := wakes("during")
 	if gaveUp.Load() != 0 {
 		t.Errorf("%d deliveries to the dead receiver had ended before: this shows nothing", gaveUp.Load())
@@ -152,23 +153,12 @@ func TestASlowReceiverGetsAll(t *testing.T) {
 	t.Cleanup(slow.Close)
 	many(all, func(i int) { h.spawn(fmt.Sprint(i), slow.URL) })
 	many(all, func(i int) { h.send(fmt.Sprint(i), "m") })
-	within(t, "all are done", func() bool { mu.Lock(); defer mu.Unlock(); return len(keys) == all })
+	soon.Until(t, "all are done", func() bool { mu.Lock(); defer mu.Unlock(); return len(keys) == all })
 	mu.Lock()
 	defer mu.Unlock()
 	for key, n := range keys {
 		if n != 1 {
 			t.Errorf("the wake %s came %d times", key, n)
-		}
-	}
-}
-
-func within(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(40 * time.Second); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("did not happen: %s", what)
 		}
 	}
 }

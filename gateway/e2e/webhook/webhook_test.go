@@ -25,6 +25,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 	"github.com/rouse-run/rouse/gateway/e2e/wire"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 // asRouse makes this test binary the rouse binary, for a gateway that can be
@@ -208,13 +209,7 @@ func (w *world) claims() []string {
 
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("did not happen: %s; claims %v", what, w.claims())
-		}
-	}
+	soon.Until(w.t, what, ok)
 }
 
 // R8: a receiver that answers {"done":true} has finished: its snapshot is acked,

@@ -74,7 +74,7 @@ func Start(t testing.TB, opts Options) *Instance {
 		t.Fatal(err)
 	}
 	if opts.Log == nil {
-		opts.Log = obs.NewLogger(testWriter{t}, slog.LevelWarn, "text")
+		opts.Log = obs.NewLogger(t.Output(), slog.LevelWarn, "text")
 	}
 	// Not the test's context: it ends before the cleanup that drains.
 	ctx := context.WithoutCancel(t.Context())
@@ -117,11 +117,4 @@ func (in *Instance) stop(t testing.TB) func() {
 			t.Errorf("draining the gateway: %v", err)
 		}
 	}
-}
-
-type testWriter struct{ t testing.TB }
-
-func (w testWriter) Write(p []byte) (int, error) {
-	w.t.Logf("gateway: %s", p)
-	return len(p), nil
 }
