@@ -53,9 +53,10 @@ describe("@electric-sql/client", () => {
     assert.deepEqual(row.tags, { room: "1" })
     assert.equal(row.status, "idle")
     assert.equal(row.type_revision, 1)
-    assert.match(row.created_at, /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?\+00$/)
+    assert.equal(Number(row.created_at), (await kyle("GET", `/_electric/entities/chat/${id}`)).created_at)
     assert.ok(stream.isUpToDate)
     const types = await open({ table: "entity_types" }, { subscribe: false }).shape.rows
+    assert.match(types[0].created_at, /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?\+00$/)
     assert.deepEqual(types.map((t) => t.name).filter((t) => t === "chat" || t === "task").sort(), ["chat", "task"])
   })
 
