@@ -40,7 +40,7 @@ begin
                               where y.entity_type = x.entity_type and y.service_id = s.service_id limit 1) t on true
          order by x.stream_id
     loop
-        if trimmed = 5 or seen > 0 and clock_timestamp() > v_until then
+        if trimmed = 25 or seen > 0 and clock_timestamp() > v_until then
             more := true;
             exit;
         end if;
@@ -76,7 +76,7 @@ begin
         if v_to > r.head and exists (select from _stream_trim(r.id, v_to, false, false, v_now) t where t.outcome = 'trimmed') then
             trimmed := trimmed + 1;
             -- Their locks are held until the end of the step, which is soon.
-            v_until := least(v_until, clock_timestamp() + interval '50 ms');
+            v_until := least(v_until, clock_timestamp() + interval '15 ms');
         end if;
     end loop;
     more := more or seen = p_limit;
