@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rouse-run/rouse/gateway/bench/proc"
 	"github.com/rouse-run/rouse/gateway/bench/wire"
 )
 
@@ -19,24 +18,15 @@ const (
 	warmUp  = time.Second
 )
 
-// appendLoad is what a closed loop of appends measured: each connection sends its next append when the last one was
-// acknowledged.
-type appendLoad struct {
-	rate              float64 // acknowledged appends a second
-	latency           *samples
-	gateway, postgres float64 // µs of CPU an append
-	generator         float64 // cores
-}
-
 // closedLoop appends to the streams over conns connections, each with one stream.
-func closedLoop(ctx context.Context, t *target, paths []string, conns int, contentType string, d time.Duration) (appendLoad, error) {
+func closedLoop(ctx context.Context, t *target, paths []string, conns int, contentType string, d time.Duration) (load, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var (
 		wg        sync.WaitGroup
 		measuring atomic.Bool
 		count     atomic.Int64
-		out       = appendLoad{latency: &samples{}}
+		out       = load{latency: &samples{}}
 	)
 	body := message(0, payload)
 	for i := range conns {
@@ -63,40 +53,18 @@ func closedLoop(ctx context.Context, t *target, paths []string, conns int, conte
 			out.latency.add(mine...)
 		})
 	}
-	sleep(ctx, warmUp)
-	gw, pg := t.cost()
-	self, began := proc.Self(), time.Now()
-	measuring.Store(true)
-	sleep(ctx, d)
-	measuring.Store(false)
-	elapsed := time.Since(began)
-	gw2, pg2 := t.cost()
-	self2 := proc.Self()
+	per := out.watch(ctx, t, d, &measuring)
 	err := context.Cause(ctx)
 	cancel(nil)
 	wg.Wait()
 	if err != nil {
 		return out, err
 	}
-	n := float64(count.Load())
-	if n == 0 {
+	if count.Load() == 0 {
 		return out, fmt.Errorf("nothing was appended in %v", d)
 	}
-	out.rate = n / elapsed.Seconds()
-	out.gateway = float64((gw2 - gw).Microseconds()) / n
-	out.postgres = float64((pg2 - pg).Microseconds()) / n
-	out.generator = (self2 - self).Seconds() / elapsed.Seconds()
+	per(count.Load())
 	return out, nil
-}
-
-// sleep waits for d, at most until ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // appends is B1 and B8. Bytes and JSON have a server each: the npm reference with files loses sight of streams once there

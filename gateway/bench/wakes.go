@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rouse-run/rouse/gateway/bench/proc"
 	"github.com/rouse-run/rouse/gateway/bench/wire"
 )
 
@@ -249,23 +248,15 @@ func (r *rig) wakeLatency(ctx context.Context, t *target, runners, entities, rat
 	return out, err
 }
 
-// cycleLoad is what a closed loop of whole wake cycles measured.
-type cycleLoad struct {
-	rate              float64
-	latency           *samples // send → claimed
-	gateway, postgres float64  // µs of CPU a cycle
-	generator         float64  // cores
-}
-
 var errNoWake = errors.New("a message woke nobody in 10 s")
 
 // cycles lets each runner work inFlight entities of its own at once, each in a loop: send, be woken through the wake
-// stream, claim, ack and release.
-func (r *rig) cycles(ctx context.Context, t *target, runners, inFlight, entities int, d time.Duration) (cycleLoad, error) {
+// stream, claim, ack and release. The latency is that from send to claimed.
+func (r *rig) cycles(ctx context.Context, t *target, runners, inFlight, entities int, d time.Duration) (load, error) {
 	until := time.Now().Add(warmUp + d + 40*time.Second)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	out := cycleLoad{latency: &samples{}}
+	out := load{latency: &samples{}}
 	var measuring, stopping atomic.Bool
 	var count atomic.Int64
 	var watchers, workers, ready sync.WaitGroup
@@ -311,15 +302,7 @@ func (r *rig) cycles(ctx context.Context, t *target, runners, inFlight, entities
 			})
 		}
 	}
-	sleep(ctx, warmUp)
-	gw, pg := t.cost()
-	self, began := proc.Self(), time.Now()
-	measuring.Store(true)
-	sleep(ctx, d)
-	measuring.Store(false)
-	elapsed := time.Since(began)
-	gw2, pg2 := t.cost()
-	self2 := proc.Self()
+	per := out.watch(ctx, t, d, &measuring)
 	stopping.Store(true)
 	workers.Wait()
 	err := context.Cause(ctx)
@@ -328,14 +311,10 @@ func (r *rig) cycles(ctx context.Context, t *target, runners, inFlight, entities
 	if err != nil {
 		return out, err
 	}
-	n := float64(count.Load())
-	if n == 0 {
+	if count.Load() == 0 {
 		return out, fmt.Errorf("no cycle ended in %v", d)
 	}
-	out.rate = n / elapsed.Seconds()
-	out.gateway = float64((gw2 - gw).Microseconds()) / n
-	out.postgres = float64((pg2 - pg).Microseconds()) / n
-	out.generator = (self2 - self).Seconds() / elapsed.Seconds()
+	per(count.Load())
 	return out, nil
 }
 
