@@ -105,6 +105,7 @@ var never = map[string][]string{
 	"gateway/shape":         {module + "gateway/streams", module + "gateway/control", module + "gateway/dispatch", module + "gateway/config"},
 	"gateway/shape/where":   {module, "net/http"},
 	"gateway/seal":          {module, "net/http"},
+	"gateway/staterow":      {module, "net/http"},
 	// An author's build stays small.
 	"plugins":    {module + "gateway", module + "transports", module + "authhooks"},
 	"transports": {module + "gateway", module + "authhooks"},

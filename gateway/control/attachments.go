@@ -26,6 +26,7 @@ import (
 
 	"github.com/rouse-run/rouse/gateway/intake"
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/staterow"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -170,17 +171,14 @@ func (c *Control) putAttachment(w http.ResponseWriter, r *http.Request) error {
 	if strings.HasPrefix(row.ContentType, "application/json") {
 		row.ContentType = "application/octet-stream" // streams of that type hold messages, a file is bytes
 	}
-	event := stateRow("upsert", out.TxID, "manifest", a.Key, json.RawMessage(manifest))
+	event := staterow.Text(staterow.Headers{Operation: "upsert", TxID: out.TxID}, "manifest", a.Key, json.RawMessage(manifest))
 	outcome, err := c.cfg.Store.AttachmentPut(context.WithoutCancel(ctx), who.service, in.url(), who.subjectFor(mayWrite, kindEntity, in.url()), who.principal(), row, event)
+	if err == nil {
+		err = c.entityRefusal(ctx, in, mayWrite, outcome)
+	}
 	switch {
 	case err != nil:
 		return err
-	case outcome == "not_found":
-		return c.absent(ctx, who.service, in.Type)
-	case outcome == "forbidden":
-		return errMayNot(mayWrite, "entity")
-	case outcome == "not_running":
-		return errNotRunning
 	case outcome == "exists":
 		return problem.New(problem.StreamExists, "The entity has an attachment with this id. Leave the id out, or choose another.").
 			WithDetails(problem.Detail{Path: "/id", Message: "is taken"})
@@ -285,7 +283,7 @@ func (f form) attachment(entity, by string, now time.Time) (Attachment, []proble
 		}
 	}
 	a := Attachment{Kind: "attachment", ID: f.fields["id"], Status: "complete", Role: f.fields["role"], ByteLength: len(f.file), SHA256: hex.EncodeToString(f.sum[:]),
-		CreatedAt: isoTime(now), CreatedBy: by, Filename: f.fields["filename"], MimeType: f.fields["mimeType"]}
+		CreatedAt: staterow.Time(now), CreatedBy: by, Filename: f.fields["filename"], MimeType: f.fields["mimeType"]}
 	if a.ID == "" {
 		a.ID = uuid.NewString()
 	} else if !attachmentID(a.ID) {
@@ -449,19 +447,13 @@ func (c *Control) deleteAttachment(ctx context.Context, in *attachmentRefInput) 
 	}
 	who, out := from(ctx), &rowOutput{}
 	out.Body.TxID = uuid.NewString()
-	event := stateRow("delete", out.Body.TxID, "manifest", "attachment:"+in.Key, nil)
+	event := staterow.Text(staterow.Headers{Operation: "delete", TxID: out.Body.TxID}, "manifest", "attachment:"+in.Key, nil)
 	outcome, err := c.cfg.Store.AttachmentDelete(ctx, who.service, in.url(), who.subjectFor(mayWrite, kindEntity, in.url()), who.principal(), in.Key, event)
-	switch {
-	case err != nil:
+	if err == nil {
+		err = c.entityRefusal(ctx, &in.EntityRef, mayWrite, outcome)
+	}
+	if err != nil {
 		return nil, err
-	case outcome == "not_found":
-		return nil, c.absent(ctx, who.service, in.Type)
-	case outcome == "forbidden":
-		return nil, errMayNot(mayWrite, "entity")
-	case outcome == "not_running":
-		return nil, errNotRunning
-	case outcome == "no_attachment":
-		return nil, errNoAttachment
 	}
 	return out, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rouse-run/rouse/gateway/auth"
 	"github.com/rouse-run/rouse/gateway/intake"
+	"github.com/rouse-run/rouse/gateway/soon"
 	"github.com/rouse-run/rouse/plugins/contract"
 )
 
@@ -181,26 +182,15 @@ func TestBodiesCountAgainstTheBudget(t *testing.T) {
 	}
 	defer conn.Close()
 	fmt.Fprint(conn, "POST /_electric/entity-types HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{\"name\":")
-	eventually(t, "a body is being read", func() bool { return budget.Held() == 1000 })
+	soon.Until(t, "a body is being read", func() bool { return budget.Held() == 1000 })
 	conn.Close()
-	eventually(t, "it was given up", func() bool { return budget.Held() == 0 })
+	soon.Until(t, "it was given up", func() bool { return budget.Held() == 0 })
 	for _, body := range []string{"", "{", `{"name":"chat","description":""}`, `{"name":"` + strings.Repeat("x", 300<<10) + `"}`} {
 		r.as(kyle, "POST", "/_electric/entity-types", body)
 	}
 	r.must(201, kyle, "PUT", "/_electric/entities/chat/1", "")
 	r.must(200, kyle, "POST", "/_electric/entities/chat/1/send", `{"payload":1}`)
-	eventually(t, "nothing is held", func() bool { return budget.Held() == 0 })
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("did not happen: %s", what)
-		}
-	}
+	soon.Until(t, "nothing is held", func() bool { return budget.Held() == 0 })
 }
 
 // A body that does not come is given up, and so is its connection.
@@ -269,7 +259,7 @@ func TestWhoLeavesIsNotLogged(t *testing.T) {
 		defer close(done)
 		r.c.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "POST", "/_electric/entities/chat/p/fork", strings.NewReader(`{"waitTimeoutMs":60000}`)))
 	}()
-	eventually(t, "the fork waits", func() bool {
+	soon.Until(t, "the fork waits", func() bool {
 		return r.count(`select count(*) from pg_stat_activity where datname = current_database() and state = 'idle' and query like '%entity_tree%'`) > 0
 	})
 	leave()

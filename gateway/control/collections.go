@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/staterow"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -157,7 +158,7 @@ func (c *Control) writeCollection(ctx context.Context, in *collectionInput) (*co
 	if b.Operation != "delete" {
 		value = b.Value
 	}
-	row := stateRowBy(&rowAuthor{URL: who.principal(), Key: who.Key(), Kind: who.Kind, ID: who.ID}, b.Operation, out.Body.TxID, col.Type, out.Body.Key, value)
+	row := staterow.Text(staterow.Headers{Operation: b.Operation, TxID: out.Body.TxID, Author: &staterow.Author{URL: who.principal(), Key: who.Key(), Kind: who.Kind, ID: who.ID}}, col.Type, out.Body.Key, value)
 	_, err = c.tell(ctx, in.url(), row, true, nil)
 	return out, err
 }

@@ -2,8 +2,6 @@ package control
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base32"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/rouse-run/rouse/gateway/auth"
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/staterow"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -215,6 +214,26 @@ func (c *Control) absent(ctx context.Context, service int32, typ string) error {
 	return errEntityNotFound
 }
 
+// entityRefusal gives the outcomes that change nothing of an entity, its grants
+// or attachments, for want of a permission or otherwise, their codes.
+func (c *Control) entityRefusal(ctx context.Context, in *EntityRef, permission, outcome string) error {
+	switch outcome {
+	case "not_found":
+		return c.absent(ctx, from(ctx).service, in.Type)
+	case "forbidden":
+		return errMayNot(permission, "entity")
+	case "not_running":
+		return errNotRunning
+	case "too_many":
+		return errTooManyGrants()
+	case "no_grant":
+		return errNoGrant
+	case "no_attachment":
+		return errNoAttachment
+	}
+	return nil
+}
+
 // unknownType words its refusal as the ecosystem's servers do: people and their
 // scripts look for it.
 func unknownType(name string) error {
@@ -390,11 +409,11 @@ func (c *Control) spawn(ctx context.Context, in *spawnInput) (*entityTxOutput, e
 			System: allowed.system, Open: allowed.open, Args: args, Tags: tags, Parent: b.Parent, Policy: policy, Sandbox: sandbox,
 			Grants: grants, Wake: wake, Created: createdEvent(in.Type, args, b.Parent), Lease: c.cfg.Lease, WakeAfter: c.cfg.WakeAfter}
 		if len(b.InitialMessage) > 0 {
-			m := message{Type: b.InitialMessageType, Payload: b.InitialMessage, From: who.principal(), Mode: "immediate"}
+			m := staterow.Message{Type: b.InitialMessageType, Payload: b.InitialMessage, From: who.principal(), Mode: "immediate"}
 			if err := c.checkMessage(t.InboxSchemas, m, "/initialMessage", "/initialMessageType"); err != nil {
 				return nil, err
 			}
-			req.Message, _, _ = m.row(time.Now())
+			req.Message, _, _ = m.Row(time.Now())
 		}
 		res, err := c.cfg.Store.EntitySpawn(ctx, req)
 		if err != nil {
@@ -467,7 +486,7 @@ func spawnRefusal(outcome string, policy json.RawMessage) error {
 
 // createdEvent is the first row of every entity's stream.
 func createdEvent(typ string, args json.RawMessage, parent string) string {
-	return stateRow("insert", "", "entity_created", "entity-created", createdValue(typ, args, parent, time.Now()))
+	return staterow.Text(staterow.Headers{Operation: "insert"}, "entity_created", "entity-created", createdValue(typ, args, parent, time.Now()))
 }
 
 func createdValue(typ string, args json.RawMessage, parent string, at time.Time) any {
@@ -479,53 +498,7 @@ func createdValue(typ string, args json.RawMessage, parent string, at time.Time)
 		Timestamp  string          `json:"timestamp"`
 		Args       json.RawMessage `json:"args"`
 		ParentURL  string          `json:"parent_url,omitempty"`
-	}{typ, isoTime(at), args, parent}
-}
-
-// isoTime is the form of times on the wire.
-func isoTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
-
-// stateRow makes a State Protocol message. Its headers come first and begin it,
-// so that an offset can be spliced in when it is read.
-func stateRow(operation, txid, typ, key string, value any) string {
-	return stateRowBy(nil, operation, txid, typ, key, value)
-}
-
-// rowAuthor is who wrote a row from outside the entity, in the row's headers.
-type rowAuthor struct {
-	URL  string `json:"url"`
-	Key  string `json:"key"`
-	Kind string `json:"kind"`
-	ID   string `json:"id"`
-}
-
-// stateRowBy is stateRow with the row's author, who may be nil.
-func stateRowBy(author *rowAuthor, operation, txid, typ, key string, value any) string {
-	type headers struct {
-		Operation string     `json:"operation"`
-		TxID      string     `json:"txid,omitempty"`
-		Principal *rowAuthor `json:"principal,omitempty"`
-	}
-	h := headers{Operation: operation, TxID: txid, Principal: author}
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	// Strings, raw JSON that was parsed before, and structs of them: encoding
-	// cannot fail.
-	_ = enc.Encode(struct {
-		Headers headers `json:"headers"`
-		Type    string  `json:"type"`
-		Key     string  `json:"key"`
-		Value   any     `json:"value,omitempty"`
-	}{h, typ, key, value})
-	return strings.TrimSuffix(b.String(), "\n")
-}
-
-// randomID is 80 random bits in lower-case letters and digits.
-func randomID() string {
-	var b [10]byte
-	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the process instead
-	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:]))
+	}{typ, staterow.Time(at), args, parent}
 }
 
 // storable says why a text of a query or path cannot be stored, or "".
@@ -549,7 +522,7 @@ func (c *Control) sendSignal(ctx context.Context, in *EntityRef, permission, sig
 		return store.SignalResult{}, err
 	}
 	who := from(ctx)
-	res, err := c.cfg.Store.EntitySignal(ctx, who.service, in.url(), who.principal(), signal, "sig-"+randomID(), reason, payload)
+	res, err := c.cfg.Store.EntitySignal(ctx, who.service, in.url(), who.principal(), signal, "sig-"+staterow.RandomID(), reason, payload)
 	switch {
 	case err != nil:
 		return res, err

@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/staterow"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -118,7 +119,7 @@ func (c *Control) newFork(ctx context.Context, in *forkInput) (*forking, error) 
 	if in.Type == principalType {
 		return nil, errPrincipalEntity
 	}
-	f := &forking{c: c, who: who, in: in, root: in.url(), suffix: randomID()[:8], readers: map[string]*forkReader{}}
+	f := &forking{c: c, who: who, in: in, root: in.url(), suffix: staterow.RandomID()[:8], readers: map[string]*forkReader{}}
 	var details []problem.Detail
 	refuse := func(at, why string) { details = append(details, problem.Detail{Path: at, Message: why}) }
 	if b.ForkPointer != nil && b.Anchor != "" {
@@ -176,11 +177,11 @@ func (c *Control) newFork(ctx context.Context, in *forkInput) (*forking, error) 
 		}
 	}
 	if len(b.InitialMessage) > 0 {
-		m := message{Payload: b.InitialMessage, From: who.principal(), FromPrincipal: who.principal(), Mode: "immediate"}
+		m := staterow.Message{Payload: b.InitialMessage, From: who.principal(), FromPrincipal: who.principal(), Mode: "immediate"}
 		if b.Parent != "" {
 			m.From = b.Parent
 		}
-		f.message, _, _ = m.row(time.Now())
+		f.message, _, _ = m.Row(time.Now())
 	}
 	e, err := c.entityFor(ctx, &in.EntityRef, mayFork)
 	if err == nil && e.Parent != "" {
@@ -294,7 +295,7 @@ func (f *forking) try(ctx context.Context) (out *forkOutput, again, err error) {
 		return nil, nil, problem.New(problem.RunnerForbidden, "Only the owner of a runner may fork entities targeted at it.")
 	case "duplicate", "path_taken":
 		if f.in.Body.InstanceID == "" { // a name that was made up, by a rare chance
-			f.suffix = randomID()[:8]
+			f.suffix = staterow.RandomID()[:8]
 			return nil, errMoved, nil
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/rouse-run/rouse/gateway/staterow"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -37,7 +38,7 @@ func (r *rig) whole(url string) []map[string]any {
 func (r *rig) write(url string, messages ...string) (end string) {
 	r.t.Helper()
 	res, err := r.c.cfg.Appender.Append(r.t.Context(), store.AppendItem{Service: 1, Path: url[1:] + "/main", Type: "application/json",
-		Payload: []byte(strings.Join(messages, ",")), Count: int32(len(messages)), Stamps: []int32{headersAt}, Internal: true})
+		Payload: []byte(strings.Join(messages, ",")), Count: int32(len(messages)), Stamps: []int32{staterow.HeadersAt}, Internal: true})
 	if err != nil || res.Outcome != store.Appended {
 		r.t.Fatalf("%v, %v", res.Outcome, err)
 	}

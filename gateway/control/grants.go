@@ -15,6 +15,7 @@ import (
 
 	"github.com/rouse-run/rouse/gateway/auth"
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/staterow"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -160,9 +161,9 @@ type Grant struct {
 
 func grantOf(g store.Grant) Grant {
 	out := Grant{ID: g.ID, EntityURL: g.On, SubjectKind: g.SubjectKind, SubjectValue: g.SubjectValue, Permission: g.Permission,
-		Propagation: g.Propagation, CopyToChildren: &g.CopyToChildren, CreatedBy: g.CreatedBy, CreatedAt: isoTime(g.CreatedAt), UpdatedAt: isoTime(g.UpdatedAt)}
+		Propagation: g.Propagation, CopyToChildren: &g.CopyToChildren, CreatedBy: g.CreatedBy, CreatedAt: staterow.Time(g.CreatedAt), UpdatedAt: staterow.Time(g.UpdatedAt)}
 	if g.ExpiresAt != nil {
-		out.ExpiresAt = isoTime(*g.ExpiresAt)
+		out.ExpiresAt = staterow.Time(*g.ExpiresAt)
 	}
 	if g.Propagation == "" { // on a type
 		out.EntityURL, out.EntityType, out.CopyToChildren = "", g.On, nil
@@ -307,15 +308,11 @@ func (c *Control) putGrant(ctx context.Context, in *grantPutInput) (*grantOutput
 		return nil, err
 	}
 	outcome, g, err := c.cfg.Store.GrantPut(ctx, who.service, url, who.subjectFor(mayManage, kindEntity, url), who.principal(), raw)
-	switch {
-	case err != nil:
+	if err == nil {
+		err = c.entityRefusal(ctx, &in.EntityRef, mayManage, outcome)
+	}
+	if err != nil {
 		return nil, err
-	case outcome == "not_found":
-		return nil, c.absent(ctx, who.service, in.Type)
-	case outcome == "forbidden":
-		return nil, errMayNot(mayManage, "entity")
-	case outcome == "too_many":
-		return nil, errTooManyGrants()
 	}
 	return &grantOutput{grantOf(g)}, nil
 }
@@ -342,15 +339,11 @@ func (c *Control) deleteGrant(ctx context.Context, in *grantRefInput) (*noConten
 	}
 	who := from(ctx)
 	outcome, err := c.cfg.Store.GrantDelete(ctx, who.service, in.url(), who.subjectFor(mayManage, kindEntity, in.url()), who.principal(), id)
-	switch {
-	case err != nil:
+	if err == nil {
+		err = c.entityRefusal(ctx, &in.EntityRef, mayManage, outcome)
+	}
+	if err != nil {
 		return nil, err
-	case outcome == "not_found":
-		return nil, c.absent(ctx, who.service, in.Type)
-	case outcome == "forbidden":
-		return nil, errMayNot(mayManage, "entity")
-	case outcome == "no_grant":
-		return nil, errNoGrant
 	}
 	return &noContent{}, nil
 }
@@ -387,15 +380,11 @@ func (c *Control) putTypeGrant(ctx context.Context, in *typeGrantPutInput) (*gra
 		return nil, err
 	}
 	outcome, g, err := c.cfg.Store.GrantTypePut(ctx, who.service, in.Name, who.subjectFor(mayManage, kindType, in.Name), who.principal(), raw)
-	switch {
-	case err != nil:
+	if err == nil {
+		err = typeRefusal(outcome)
+	}
+	if err != nil {
 		return nil, err
-	case outcome == "not_found":
-		return nil, errTypeNotFound
-	case outcome == "forbidden":
-		return nil, errMayNot(mayManage, "entity type")
-	case outcome == "too_many":
-		return nil, errTooManyGrants()
 	}
 	return &grantOutput{grantOf(g)}, nil
 }
@@ -410,15 +399,11 @@ func (c *Control) deleteTypeGrant(ctx context.Context, in *typeGrantRefInput) (*
 		return nil, err
 	}
 	outcome, err := c.cfg.Store.GrantTypeDelete(ctx, who.service, in.Name, who.subjectFor(mayManage, kindType, in.Name), who.principal(), id)
-	switch {
-	case err != nil:
+	if err == nil {
+		err = typeRefusal(outcome)
+	}
+	if err != nil {
 		return nil, err
-	case outcome == "not_found":
-		return nil, errTypeNotFound
-	case outcome == "forbidden":
-		return nil, errMayNot(mayManage, "entity type")
-	case outcome == "no_grant":
-		return nil, errNoGrant
 	}
 	return &noContent{}, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/staterow"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -72,7 +73,7 @@ func (c *Control) patchInbox(ctx context.Context, in *inboxPatchInput) (*rowOutp
 	if len(details) > 0 {
 		return nil, invalidFields(details...)
 	}
-	switch now := isoTime(time.Now()); b.Status {
+	switch now := staterow.Time(time.Now()); b.Status {
 	case "processed":
 		value.ProcessedAt = now
 	case "cancelled":
@@ -95,7 +96,7 @@ func (c *Control) tellInbox(ctx context.Context, in *EntityRef, operation, key s
 	}
 	out := &rowOutput{}
 	out.Body.TxID = uuid.NewString()
-	_, err := c.tell(ctx, in.url(), stateRow(operation, out.Body.TxID, "inbox", key, value), actionable, nil)
+	_, err := c.tell(ctx, in.url(), staterow.Text(staterow.Headers{Operation: operation, TxID: out.Body.TxID}, "inbox", key, value), actionable, nil)
 	return out, err
 }
 
@@ -134,7 +135,7 @@ func (c *Control) writable(ctx context.Context, in *EntityRef) (store.Gate, erro
 
 // tell appends one State Protocol row to an entity's stream.
 func (c *Control) tell(ctx context.Context, url, row string, actionable bool, producer *store.Producer) (store.AppendResult, error) {
-	item := store.AppendItem{Service: from(ctx).service, Path: streamName(url) + "/main", Type: "application/json", Count: 1, Stamps: []int32{headersAt},
+	item := store.AppendItem{Service: from(ctx).service, Path: streamName(url) + "/main", Type: "application/json", Count: 1, Stamps: []int32{staterow.HeadersAt},
 		Internal: true, Actionable: actionable, Payload: []byte(row), Producer: producer}
 	// The body's memory counts until it is written, also when the client has left.
 	res, err := c.cfg.Appender.Append(context.WithoutCancel(ctx), item)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 // watched makes entities of kyle's, and one of mallory's.
@@ -104,7 +106,7 @@ func TestASourceThatComesToBeMeanwhileIsNoWayIn(t *testing.T) {
 	go func() {
 		done <- r.as(mallory, "POST", "/_electric/wake", `{"subscriberUrl":"/chat/m","sourceUrl":"/chat/new","condition":{"on":"change"}}`)
 	}()
-	eventually(t, "the registration waits", func() bool {
+	soon.Until(t, "the registration waits", func() bool {
 		return r.count(`select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and query like '%observe_register%'`) == 1
 	})
 	var outcome string

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/rouse-run/rouse/gateway/auth"
 	"github.com/rouse-run/rouse/gateway/claims"
 	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/store"
@@ -274,15 +272,9 @@ func (c *Control) putPool(ctx context.Context, in *poolPutInput) (*poolPutOutput
 	if why := storable(b.Name); why != "" {
 		return nil, invalidFields(problem.Detail{Path: "/name", Message: why})
 	}
-	owner := who.principal()
-	if b.OwnerPrincipal != "" {
-		p, err := auth.Parse(b.OwnerPrincipal)
-		if err != nil || !strings.HasPrefix(b.OwnerPrincipal, "/principal/") {
-			return nil, invalidFields(problem.Detail{Path: "/owner_principal", Message: "must be a principal URL"})
-		}
-		if owner = p.URL(); owner != who.principal() && !who.trusted() {
-			return nil, problem.New(problem.PoolForbidden, "A pool is made for oneself only. Leave owner_principal out.")
-		}
+	owner, err := ownerOf(who, b.OwnerPrincipal, problem.New(problem.PoolForbidden, "A pool is made for oneself only. Leave owner_principal out."))
+	if err != nil {
+		return nil, err
 	}
 	p := store.Pool{ID: in.ID, Owner: owner, Name: b.Name, AdminStatus: b.AdminStatus}
 	if b.CapacityPolicy != nil {

@@ -178,20 +178,30 @@ func (c *Control) runner(ctx context.Context, id string) (store.Runner, error) {
 	return r, nil
 }
 
+// ownerOf is whom a caller makes something for: whoever it names, or itself. Only
+// the trusted name others; the rest are refused by others.
+func ownerOf(who *caller, named string, others error) (string, error) {
+	if named == "" {
+		return who.principal(), nil
+	}
+	p, err := auth.Parse(named)
+	if err != nil || !strings.HasPrefix(named, "/principal/") {
+		return "", invalidFields(problem.Detail{Path: "/owner_principal", Message: "must be a principal URL"})
+	}
+	if p.URL() != who.principal() && !who.trusted() {
+		return "", others
+	}
+	return p.URL(), nil
+}
+
 func (c *Control) registerRunner(ctx context.Context, in *registerInput) (*runnerOutput, error) {
 	who, b := from(ctx), &in.Body
 	if why := checkRunnerID(b.ID); why != "" {
 		return nil, invalidFields(problem.Detail{Path: "/id", Message: why})
 	}
-	owner := who.principal()
-	if b.OwnerPrincipal != "" {
-		p, err := auth.Parse(b.OwnerPrincipal)
-		if err != nil || !strings.HasPrefix(b.OwnerPrincipal, "/principal/") {
-			return nil, invalidFields(problem.Detail{Path: "/owner_principal", Message: "must be a principal URL"})
-		}
-		if owner = p.URL(); owner != who.principal() && !who.trusted() {
-			return nil, problem.New(problem.RunnerForbidden, "A runner is registered for oneself only. Leave owner_principal out.")
-		}
+	owner, err := ownerOf(who, b.OwnerPrincipal, problem.New(problem.RunnerForbidden, "A runner is registered for oneself only. Leave owner_principal out."))
+	if err != nil {
+		return nil, err
 	}
 	if b.WakeStream != "" && strings.TrimPrefix(b.WakeStream, "/") != "runners/"+b.ID+"/wake" {
 		return nil, invalidFields(problem.Detail{Path: "/wake_stream", Message: "must be /runners/{id}/wake"})

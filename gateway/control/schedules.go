@@ -15,6 +15,7 @@ import (
 	"github.com/rouse-run/rouse/gateway/auth"
 	"github.com/rouse-run/rouse/gateway/observation"
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/staterow"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -120,7 +121,7 @@ func (c *Control) putSchedule(ctx context.Context, in *scheduleInput) (*rowOutpu
 			}
 			row.SenderURL = who.principal()
 		}
-		row.FireAt, row.TargetURL, row.MessageType, row.Status = isoTime(at), target, b.MessageType, "pending"
+		row.FireAt, row.TargetURL, row.MessageType, row.Status = staterow.Time(at), target, b.MessageType, "pending"
 		row.ProducerID = "future-send-" + uuid.NewString()
 	}
 	if len(details) > 0 {
@@ -133,7 +134,7 @@ func (c *Control) putSchedule(ctx context.Context, in *scheduleInput) (*rowOutpu
 			return nil, err
 		}
 		if gate.Found && gate.Allowed {
-			if err := c.checkMessage(gate.InboxSchemas, message{Type: b.MessageType, Payload: b.Payload}, "/payload", "/messageType"); err != nil {
+			if err := c.checkMessage(gate.InboxSchemas, staterow.Message{Type: b.MessageType, Payload: b.Payload}, "/payload", "/messageType"); err != nil {
 				return nil, err
 			}
 		}
@@ -163,7 +164,7 @@ func (c *Control) writeManifest(ctx context.Context, in *EntityRef, permission, 
 	out := &rowOutput{}
 	out.Body.TxID = uuid.NewString()
 	outcome, err := c.cfg.Store.ScheduleWrite(ctx, store.ManifestWrite{Service: who.service, Principal: who.principal(), Trusted: true,
-		URL: in.url(), Permission: permission, Key: key, Row: stateRow(operation, out.Body.TxID, "manifest", key, value),
+		URL: in.url(), Permission: permission, Key: key, Row: staterow.Text(staterow.Headers{Operation: operation, TxID: out.Body.TxID}, "manifest", key, value),
 		Removed: operation == "delete", Target: target})
 	if err != nil {
 		return nil, err
@@ -191,15 +192,13 @@ const maxAfter = 10 * 366 * 86_400_000
 
 // sendLater schedules a message that was checked as one that is sent now. A
 // message with an idempotency key is sent once.
-func (c *Control) sendLater(ctx context.Context, url string, m message, after float64, producer *store.Producer) error {
+func (c *Control) sendLater(ctx context.Context, url string, m staterow.Message, after float64, producer *store.Producer) error {
 	who, id := from(ctx), ""
 	if producer != nil {
 		id = producer.ID
 	}
 	err := c.cfg.Store.ScheduleAdd(ctx, who.service, who.principal(), who.trustedFor(mayWrite, kindEntity, url), url,
-		observation.Message{Payload: m.Payload, Type: m.Type, Key: m.Key, Mode: m.Mode, Position: m.Position, From: m.From,
-			FromPrincipal: m.FromPrincipal, FromAgent: m.FromAgent}.Encode(),
-		time.Duration(math.Ceil(after))*time.Millisecond, id)
+		m.Encode(), time.Duration(math.Ceil(after))*time.Millisecond, id)
 	if err == nil {
 		c.cfg.Poke()
 	}

@@ -6,10 +6,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,57 +16,13 @@ import (
 
 	"github.com/rouse-run/rouse/gateway/auth"
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/staterow"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
-// message is one row of an entity's inbox.
-type message struct {
-	Type, Key, TxID string
-	Payload         json.RawMessage
-	From            string
-	FromPrincipal   string
-	FromAgent       string
-	Mode            string
-	Position        string
-}
-
-// row renders the message at a time, and returns its key and transaction id,
-// which it makes when they are not given.
-func (m message) row(now time.Time) (text, key, txid string) {
-	key, txid = m.Key, m.TxID
-	if key == "" {
-		key = "msg-in-" + strconv.FormatInt(now.UnixMilli(), 10) + "-" + randomID()
-	}
-	if txid == "" {
-		txid = uuid.NewString()
-	}
-	at := isoTime(now)
-	v := struct {
-		From          string          `json:"from"`
-		Payload       json.RawMessage `json:"payload"`
-		Timestamp     string          `json:"timestamp"`
-		Mode          string          `json:"mode"`
-		Status        string          `json:"status"`
-		ProcessedAt   string          `json:"processed_at,omitempty"`
-		MessageType   string          `json:"message_type,omitempty"`
-		FromPrincipal string          `json:"from_principal,omitempty"`
-		FromAgent     string          `json:"from_agent,omitempty"`
-		Position      string          `json:"position,omitempty"`
-	}{From: m.From, Payload: m.Payload, Timestamp: at, Mode: m.Mode, Status: "pending", MessageType: m.Type,
-		FromPrincipal: m.FromPrincipal, FromAgent: m.FromAgent, Position: m.Position}
-	switch {
-	case m.Mode == "immediate" || m.Mode == "steer":
-		v.Status, v.ProcessedAt = "processed", at
-	case v.Position == "":
-		// Queued messages sort by position; between two of them there is always room for another.
-		v.Position = fmt.Sprintf("%016d:a0", now.UnixMilli())
-	}
-	return stateRow("insert", txid, "inbox", key, v), key, txid
-}
-
 // checkMessage checks a message against the schemas in force: nil lets
 // everything pass, and an untyped message always does.
-func (c *Control) checkMessage(schemas json.RawMessage, m message, payloadAt, typeAt string) error {
+func (c *Control) checkMessage(schemas json.RawMessage, m staterow.Message, payloadAt, typeAt string) error {
 	if m.Type == "" || schemas == nil {
 		return nil
 	}
@@ -121,10 +75,7 @@ func (c *Control) send(ctx context.Context, in *sendInput) (*sendOutput, error) 
 	if b.AfterMS > maxAfter {
 		return nil, invalidFields(problem.Detail{Path: "/afterMs", Message: "must be at most ten years"})
 	}
-	m := message{Type: b.Type, Key: b.Key, Payload: b.Payload, From: who.principal(), Mode: b.Mode, FromPrincipal: who.principal()}
-	if m.Mode == "" {
-		m.Mode = "immediate"
-	}
+	m := staterow.Message{Type: b.Type, Key: b.Key, Payload: b.Payload, From: who.principal(), Mode: b.Mode, FromPrincipal: who.principal()}
 	if p := mayBeNull(b.Position); p != nil {
 		if err := json.Unmarshal(p, &m.Position); err != nil {
 			m.Position = string(p)
@@ -170,7 +121,7 @@ func (c *Control) send(ctx context.Context, in *sendInput) (*sendOutput, error) 
 	if b.AfterMS > 0 {
 		return &sendOutput{Status: http.StatusNoContent}, c.sendLater(ctx, at, m, b.AfterMS, producer)
 	}
-	text, key, txid := m.row(time.Now())
+	text, key, txid := m.Row(time.Now())
 	if gate.Status == "paused" && m.Mode != "paused" {
 		// Resumed first: if the append fails the entity is merely awake, while
 		// the other way round it could sleep on a message.
@@ -186,9 +137,6 @@ func (c *Control) send(ctx context.Context, in *sendInput) (*sendOutput, error) 
 	out.Body.TxID, out.Body.Key, out.Body.Offset = txid, key, out.NextOffset
 	return out, nil
 }
-
-// headersAt is the byte behind {"headers":{, where a read splices in the offset.
-const headersAt = int32(len(`{"headers":{`))
 
 // sendProducer is the producer of one idempotent send: one sequence, written
 // once. The key is hashed, since clients put all sorts of things into it.

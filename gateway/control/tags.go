@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/staterow"
 )
 
 var errTooManyTags = problem.Newf(problem.InvalidRequest, "An entity has at most %d tags. Remove some first.", maxTags)
@@ -33,7 +34,7 @@ func (c *Control) changeTag(ctx context.Context, in *EntityRef, key string, valu
 		return nil, err
 	}
 	who := from(ctx)
-	event := stateRow(op, "", "tags", key, struct {
+	event := staterow.Text(staterow.Headers{Operation: op}, "tags", key, struct {
 		Key   string  `json:"key"`
 		Value *string `json:"value,omitempty"`
 	}{key, value})

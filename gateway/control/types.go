@@ -319,19 +319,35 @@ func (c *Control) getType(ctx context.Context, in *typeNameInput) (*typeBody, er
 	return &typeBody{Body: typeOf(t)}, nil
 }
 
+// typeRefusal gives the outcomes that change nothing of a type or its grants their
+// codes.
+func typeRefusal(outcome string) error {
+	switch outcome {
+	case "not_found":
+		return errTypeNotFound
+	case "forbidden":
+		return errMayNot(mayManage, "entity type")
+	case "key_exists":
+		return problem.New(problem.SchemaKeyExists, "Schemas are only added, and one of these keys exists. Leave it out, or use a new key.")
+	case "too_many":
+		return errTooManyGrants()
+	case "no_grant":
+		return errNoGrant
+	}
+	return nil
+}
+
 func (c *Control) deleteType(ctx context.Context, in *typeNameInput) (*noContent, error) {
 	who := from(ctx)
 	if err := c.mayTypeNamed(ctx, in.Name, mayManage); err != nil {
 		return nil, err
 	}
 	outcome, _, err := c.cfg.Store.EntityTypeDelete(ctx, who.service, in.Name, who.principal(), who.trustedFor(mayManage, kindType, in.Name))
-	switch {
-	case err != nil:
+	if err == nil {
+		err = typeRefusal(outcome)
+	}
+	if err != nil {
 		return nil, err
-	case outcome == "not_found":
-		return nil, errTypeNotFound
-	case outcome == "forbidden":
-		return nil, errMayNot(mayManage, "entity type")
 	}
 	c.states.forget()
 	return &noContent{}, nil
@@ -348,15 +364,11 @@ func (c *Control) patchType(ctx context.Context, in *typePatchInput) (*typeBody,
 	}
 	outcome, _, t, err := c.cfg.Store.EntityTypePatchSchemas(ctx, who.service, in.Name, who.principal(), who.trustedFor(mayManage, kindType, in.Name),
 		schemasJSON(in.Body.InboxSchemas), schemasJSON(in.Body.StateSchemas))
-	switch {
-	case err != nil:
+	if err == nil {
+		err = typeRefusal(outcome)
+	}
+	if err != nil {
 		return nil, err
-	case outcome == "not_found":
-		return nil, errTypeNotFound
-	case outcome == "forbidden":
-		return nil, errMayNot(mayManage, "entity type")
-	case outcome == "key_exists":
-		return nil, problem.New(problem.SchemaKeyExists, "Schemas are only added, and one of these keys exists. Leave it out, or use a new key.")
 	}
 	c.states.forget()
 	return &typeBody{Body: typeOf(t)}, nil

@@ -1,10 +1,10 @@
 package observation
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
-	"strings"
+
+	"github.com/rouse-run/rouse/gateway/staterow"
 )
 
 // MaxDelay bounds a debounce, a timeout and a delay, in milliseconds: what an
@@ -67,7 +67,7 @@ func (c Condition) String() string {
 	if c.RunFinished {
 		return `"runFinished"`
 	}
-	return encode(changeCondition{"change", sorted(c.Collections), sorted(c.Ops)})
+	return staterow.Encode(changeCondition{"change", sorted(c.Collections), sorted(c.Ops)})
 }
 
 func sorted(s []string) []string {
@@ -135,14 +135,4 @@ func (c Condition) match(e event) (*change, *run) {
 		ch.OldValue = e.value["old_value"]
 	}
 	return ch, nil
-}
-
-// encode is JSON without HTML escaping. Its values are strings, parsed JSON and
-// structs of them, so it cannot fail.
-func encode(v any) string {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(v)
-	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -11,6 +11,8 @@ import (
 	_ "time/tzdata" // time zones do not depend on the machine
 
 	"github.com/robfig/cron/v3"
+
+	"github.com/rouse-run/rouse/gateway/staterow"
 )
 
 // CronPrefix begins the paths of cron streams.
@@ -105,7 +107,7 @@ func sundays(field string) (string, error) {
 
 // Path is the path of the stream that ticks so, without a leading slash.
 func (c Cron) Path() string {
-	return CronPrefix + base64.RawURLEncoding.EncodeToString([]byte(encode(struct {
+	return CronPrefix + base64.RawURLEncoding.EncodeToString([]byte(staterow.Encode(struct {
 		Expression string `json:"expression"`
 		Timezone   string `json:"timezone"`
 	}{c.Expression, c.Timezone})))

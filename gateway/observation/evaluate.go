@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rouse-run/rouse/gateway/staterow"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -82,7 +83,7 @@ func evaluate(ctx context.Context, db Database, now time.Time, o store.Observer)
 	// The source has said its last word; what was collected is told now.
 	last := o.Over && e.out.To == o.Tail
 	switch {
-	case len(st.Changes) > 0 && (had && o.Due || last || len(encode(st)) > maxCollectedBytes):
+	case len(st.Changes) > 0 && (had && o.Due || last || len(staterow.Encode(st)) > maxCollectedBytes):
 		if err := e.tell(ctx, st.Event, &st); err != nil {
 			return e.out, err
 		}
@@ -97,7 +98,7 @@ func evaluate(ctx context.Context, db Database, now time.Time, o store.Observer)
 	}
 	e.out.State = ""
 	if len(st.Changes) > 0 {
-		e.out.State = encode(st)
+		e.out.State = staterow.Encode(st)
 	}
 	e.out.Over = last
 	return e.out, nil
@@ -138,11 +139,11 @@ func (e *evaluator) tell(ctx context.Context, id string, st *collected) error {
 }
 
 func (e *evaluator) row(id string, w wake, child *finishedChild) {
-	w.Timestamp, w.Source, w.Finished = isoTime(e.now), e.o.SourceURL, child
+	w.Timestamp, w.Source, w.Finished = staterow.Time(e.now), e.o.SourceURL, child
 	if w.Changes == nil {
 		w.Changes = []change{}
 	}
-	e.out.Rows = append(e.out.Rows, stateRow("insert", w.Timestamp, "", "wake", "wake-"+strconv.FormatInt(e.o.ID, 10)+"-"+id, w))
+	e.out.Rows = append(e.out.Rows, staterow.Text(staterow.Headers{Operation: "insert", Timestamp: w.Timestamp}, "wake", "wake-"+strconv.FormatInt(e.o.ID, 10)+"-"+id, w))
 }
 
 // response reads back what a run said: its text, joined, and, if it failed, its
@@ -191,23 +192,4 @@ func (e *evaluator) response(ctx context.Context, r run) (said, failed *string, 
 		return &s
 	}
 	return join(texts, ""), join(errs, "\n"), nil
-}
-
-// isoTime is the form of times on the wire.
-func isoTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
-
-// stateRow makes a State Protocol message. Its headers come first and begin it,
-// so that an offset can be spliced in when it is read.
-func stateRow(operation, at, txid, typ, key string, value any) string {
-	type headers struct {
-		Operation string `json:"operation"`
-		Timestamp string `json:"timestamp,omitempty"`
-		TxID      string `json:"txid,omitempty"`
-	}
-	return encode(struct {
-		Headers headers `json:"headers"`
-		Type    string  `json:"type"`
-		Key     string  `json:"key"`
-		Value   any     `json:"value,omitempty"`
-	}{headers{operation, at, txid}, typ, key, value})
 }

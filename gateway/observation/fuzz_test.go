@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rouse-run/rouse/gateway/staterow"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -53,7 +54,7 @@ func FuzzWhatHoldersAppend(f *testing.F) {
 			}
 			seen[e.Key] = true
 		}
-		if text := encode(list); !json.Valid([]byte(text)) || strings.Contains(strings.ReplaceAll(text, `\\`, ""), `\u0000`) {
+		if text := staterow.Encode(list); !json.Valid([]byte(text)) || strings.Contains(strings.ReplaceAll(text, `\\`, ""), `\u0000`) {
 			t.Errorf("jsonb cannot hold %q", text)
 		}
 	})

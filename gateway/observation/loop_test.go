@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/feed"
+	"github.com/rouse-run/rouse/gateway/staterow"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -66,7 +67,7 @@ func TestDueTimesNeedNoScan(t *testing.T) {
 	r.spawn("/chat/b", "")
 	r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/b", DebounceMS: 50})
 	r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/none", TimeoutMS: 50})
-	if err := r.s.ScheduleAdd(t.Context(), 1, kyle, false, "/chat/b", Message{Payload: []byte(`1`), From: kyle}.Encode(), 50*time.Millisecond, ""); err != nil {
+	if err := r.s.ScheduleAdd(t.Context(), 1, kyle, false, "/chat/b", staterow.Message{Payload: []byte(`1`), From: kyle}.Encode(), 50*time.Millisecond, ""); err != nil {
 		t.Fatal(err)
 	}
 	w.Poke()
@@ -89,7 +90,7 @@ func TestNothingIsDueWhereNothingWaits(t *testing.T) {
 		t.Fatalf("due in %v (%t), %v", next, ok, err)
 	}
 	r.spawn("/chat/a", "")
-	if err := r.s.ScheduleAdd(t.Context(), 1, kyle, false, "/chat/a", Message{Payload: []byte(`1`), From: kyle}.Encode(), time.Hour, ""); err != nil {
+	if err := r.s.ScheduleAdd(t.Context(), 1, kyle, false, "/chat/a", staterow.Message{Payload: []byte(`1`), From: kyle}.Encode(), time.Hour, ""); err != nil {
 		t.Fatal(err)
 	}
 	if next, ok, err := r.s.ObservationNext(t.Context()); err != nil || !ok || next > time.Hour || next < 59*time.Minute {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rouse-run/rouse/gateway/staterow"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -189,11 +190,11 @@ func readSend(o store.Observer, e event) *sendEffect {
 		// Its own word for who sends counts only as far as it is true.
 		sender = o.SubscriberURL
 	}
-	m := Message{Payload: e.value["payload"], Type: text(e.value["messageType"]), Key: "scheduled-" + producer, From: sender, Mode: "immediate"}
+	m := staterow.Message{Payload: e.value["payload"], Type: text(e.value["messageType"]), Key: "scheduled-" + producer, From: sender, Mode: "immediate"}
 	if sender == o.SubscriberURL {
 		m.FromAgent = sender
 	} else if sender != o.Principal {
 		m.From, m.FromAgent = o.SubscriberURL, o.SubscriberURL
 	}
-	return &sendEffect{Entity: entity, Message: encode(m), At: at.UTC().Format(time.RFC3339Nano), Manifest: string(e.raw), Producer: producer}
+	return &sendEffect{Entity: entity, Message: staterow.Encode(m), At: at.UTC().Format(time.RFC3339Nano), Manifest: string(e.raw), Producer: producer}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/rouse-run/rouse/gateway/staterow"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -490,7 +491,7 @@ func TestServicesDoNotMix(t *testing.T) {
 		if got, err := r.s.ObserveRegister(t.Context(), store.ObserverRequest{Service: service, Principal: kyle, Subscriber: "/chat/a", Source: "/chat/b", Condition: Condition{RunFinished: true}.String()}); err != nil || got != "ok" {
 			t.Fatal(got, err)
 		}
-		if err := r.s.ScheduleAdd(t.Context(), service, kyle, false, "/chat/b", Message{Payload: []byte(`1`), From: kyle}.Encode(), 0, "p"); err != nil {
+		if err := r.s.ScheduleAdd(t.Context(), service, kyle, false, "/chat/b", staterow.Message{Payload: []byte(`1`), From: kyle}.Encode(), 0, "p"); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.s.MembershipEnsure(t.Context(), service, kyle, false, "all", []byte(`{}`)); err != nil {

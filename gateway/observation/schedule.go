@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"time"
 
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/staterow"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -60,15 +62,18 @@ func (w *Worker) carryOut(ctx context.Context, t store.Task) (string, error) {
 	if t.Kind == "cron_tick" {
 		return w.tick(ctx, t)
 	}
-	var m Message
+	var m staterow.Message
 	if err := json.Unmarshal([]byte(t.Message), &m); err != nil {
 		return "", fmt.Errorf("a scheduled message: %w", err)
 	}
-	row := m.row("scheduled-task-"+strconv.FormatInt(t.ID, 10), t.Now)
+	if m.Key == "" {
+		m.Key = "scheduled-task-" + strconv.FormatInt(t.ID, 10)
+	}
+	row, _, _ := m.Row(t.Now)
 	var sent string
 	var failed []string
 	if t.OwnerURL != "" {
-		at := isoTime(t.Now)
+		at := staterow.Time(t.Now)
 		sent = told(t, at, map[string]any{"status": "sent", "sentAt": at})
 		for _, why := range []string{"There is no such entity.", "The entity is stopped or stopping.", "The schedule's owner may not send to the entity."} {
 			failed = append(failed, told(t, at, map[string]any{"status": "failed", "failedAt": at, "lastError": why}))
@@ -84,29 +89,27 @@ func (w *Worker) tick(ctx context.Context, t store.Task) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("a cron expression %w", err) // does not hold the expression
 	}
-	if !t.Planned {
-		next := c.Next(t.DueAt)
-		if next.IsZero() {
-			next = t.Now.AddDate(5, 0, 0)
+	next := func(after time.Time) time.Time {
+		if at := c.Next(after); !at.IsZero() {
+			return at
 		}
-		if _, err := w.cfg.DB.SchedulePlan(ctx, t, next); err != nil {
+		return t.Now.AddDate(5, 0, 0)
+	}
+	if !t.Planned {
+		if _, err := w.cfg.DB.SchedulePlan(ctx, t, next(t.DueAt)); err != nil {
 			return "", err
 		}
 		return "planned", nil
 	}
-	next := c.Next(t.Now)
-	if next.IsZero() {
-		next = t.Now.AddDate(5, 0, 0)
-	}
 	n := t.Tick + 1
-	at := isoTime(t.Now)
-	row := stateRow("insert", at, "", "cron_tick", "tick-"+strconv.FormatInt(n, 10), struct {
+	at := staterow.Time(t.Now)
+	row := staterow.Text(staterow.Headers{Operation: "insert", Timestamp: at}, "cron_tick", "tick-"+strconv.FormatInt(n, 10), struct {
 		Expression string `json:"expression"`
 		Timezone   string `json:"timezone"`
 		FiredAt    string `json:"firedAt"`
 		TickNumber int64  `json:"tickNumber"`
 	}{c.Expression, c.Timezone, at, n})
-	return w.cfg.DB.ScheduleTick(ctx, t, row, next)
+	return w.cfg.DB.ScheduleTick(ctx, t, row, next(t.Now))
 }
 
 // told is the manifest row that says what became of a scheduled message.
@@ -119,5 +122,5 @@ func told(t store.Task, at string, with map[string]any) string {
 		delete(entry, k)
 	}
 	maps.Copy(entry, with)
-	return stateRow("update", at, "", "manifest", t.ManifestKey, entry)
+	return staterow.Text(staterow.Headers{Operation: "update", Timestamp: at}, "manifest", t.ManifestKey, entry)
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rouse-run/rouse/gateway/staterow"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -197,7 +198,7 @@ func TestDyingAtAnyStepLosesAndDoublesNothing(t *testing.T) {
 				r.spawn("/chat/b", "")
 				c := r.listen("/chat/a", everyMinute, "")
 				r.register(store.ObserverRequest{Subscriber: "/chat/a", Source: "/chat/b"})
-				if err := r.s.ScheduleAdd(t.Context(), 1, kyle, false, "/chat/b", Message{Payload: []byte(`1`), From: kyle}.Encode(), time.Hour, ""); err != nil {
+				if err := r.s.ScheduleAdd(t.Context(), 1, kyle, false, "/chat/b", staterow.Message{Payload: []byte(`1`), From: kyle}.Encode(), time.Hour, ""); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := r.s.ObserveManifest(t.Context(), 1, "/chat/b"); err != nil {
@@ -245,7 +246,7 @@ func TestPoisonedTasksKeepNobodyFromHisTime(t *testing.T) {
 		select 1, 'delayed_send', clock_timestamp() - interval '1 hour', '/chat/a', 'no message', $1 from generate_series(1, $2) i`, kyle, taskLimit+10)
 	r.db.Exec(t, `insert into rouse.scheduled_tasks (service_id, kind, due_at, stream_id, expression, timezone)
 		select 1, 'cron_tick', clock_timestamp() - interval '1 hour', id, 'every day', 'UTC' from rouse.streams where path = 'chat/a/main'`)
-	if err := r.s.ScheduleAdd(t.Context(), 1, kyle, false, "/chat/a", Message{Payload: []byte(`1`), From: kyle}.Encode(), 0, ""); err != nil {
+	if err := r.s.ScheduleAdd(t.Context(), 1, kyle, false, "/chat/a", staterow.Message{Payload: []byte(`1`), From: kyle}.Encode(), 0, ""); err != nil {
 		t.Fatal(err)
 	}
 	r.settle(r.worker())
@@ -266,7 +267,7 @@ func TestTwoGatewaysCarryOutEachTaskOnce(t *testing.T) {
 	r.settle(r.worker())
 	const n = 40
 	for i := range n {
-		if err := r.s.ScheduleAdd(t.Context(), 1, kyle, false, "/chat/a", Message{Payload: []byte(fmt.Sprint(i)), From: kyle}.Encode(), time.Hour, ""); err != nil {
+		if err := r.s.ScheduleAdd(t.Context(), 1, kyle, false, "/chat/a", staterow.Message{Payload: []byte(fmt.Sprint(i)), From: kyle}.Encode(), time.Hour, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -304,7 +305,7 @@ func TestADelayedSendLooksWhenItIsDue(t *testing.T) {
 	for _, url := range []string{"/chat/ok", "/chat/paused", "/chat/sleeps", "/chat/dead"} {
 		r.spawn(url, "")
 	}
-	later := func(url, by string, m Message, producer string) {
+	later := func(url, by string, m staterow.Message, producer string) {
 		t.Helper()
 		m.Payload, m.From = []byte(`{"n":1e999,"s":"\u0000"}`), by
 		if err := r.s.ScheduleAdd(t.Context(), 1, by, false, url, m.Encode(), time.Hour, producer); err != nil {
@@ -317,13 +318,13 @@ func TestADelayedSendLooksWhenItIsDue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	later("/chat/ok", kyle, Message{Type: "note", Key: "k"}, "send-1")
-	later("/chat/ok", kyle, Message{Type: "note", Key: "k"}, "send-1") // a repeat
-	later("/chat/ok", "/principal/user%3Amallory", Message{}, "")      // may not any more
-	later("/chat/none", kyle, Message{}, "")
-	later("/chat/paused", kyle, Message{}, "")
-	later("/chat/sleeps", kyle, Message{Mode: "paused"}, "")
-	later("/chat/dead", kyle, Message{}, "")
+	later("/chat/ok", kyle, staterow.Message{Type: "note", Key: "k"}, "send-1")
+	later("/chat/ok", kyle, staterow.Message{Type: "note", Key: "k"}, "send-1") // a repeat
+	later("/chat/ok", "/principal/user%3Amallory", staterow.Message{}, "")      // may not any more
+	later("/chat/none", kyle, staterow.Message{}, "")
+	later("/chat/paused", kyle, staterow.Message{}, "")
+	later("/chat/sleeps", kyle, staterow.Message{Mode: "paused"}, "")
+	later("/chat/dead", kyle, staterow.Message{}, "")
 	signal("/chat/paused", "SIGSTOP")
 	signal("/chat/sleeps", "SIGSTOP")
 	signal("/chat/dead", "SIGKILL")
@@ -343,7 +344,7 @@ func TestADelayedSendLooksWhenItIsDue(t *testing.T) {
 		t.Error(raw)
 	}
 	// Repeated when it has been sent, it is not sent again.
-	later("/chat/ok", kyle, Message{Type: "note", Key: "k"}, "send-1")
+	later("/chat/ok", kyle, staterow.Message{Type: "note", Key: "k"}, "send-1")
 	if n := r.count(`select count(*) from rouse.scheduled_tasks`); n != 0 {
 		t.Errorf("%d tasks are left", n)
 	}

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf16"
+
+	"github.com/rouse-run/rouse/gateway/staterow"
 )
 
 // MembershipRef names the membership stream of tags for a principal: the hash
@@ -61,7 +63,7 @@ func quote(s string) string {
 		if n < 0 {
 			n = len(s)
 		}
-		part := encode(s[:n])
+		part := staterow.Encode(s[:n])
 		b.WriteString(part[1 : len(part)-1])
 		if s = s[n:]; s != "" {
 			b.WriteString(s[:len("\u2028")])

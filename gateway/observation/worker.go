@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-run/rouse/gateway/problem"
+	"github.com/rouse-run/rouse/gateway/staterow"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -422,7 +423,7 @@ func (w *Worker) manifest(ctx context.Context, o store.Observer) (moved bool, er
 	if list == nil {
 		list = []effect{}
 	}
-	outcome, err := w.cfg.DB.ManifestApply(ctx, o.ID, o.Acked, to, json.RawMessage(encode(list)))
+	outcome, err := w.cfg.DB.ManifestApply(ctx, o.ID, o.Acked, to, json.RawMessage(staterow.Encode(list)))
 	if err != nil && hopeless(err) {
 		// No retry mends it, and the rows behind it are waiting.
 		w.cfg.Log.Error("manifest rows cannot be carried out; they are passed over", "code", "MANIFEST_POISONED", "entity", o.SubscriberURL, "err", err)
