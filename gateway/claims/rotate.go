@@ -43,12 +43,16 @@ func readRing(text string) (ringText, error) {
 
 func (r ringText) String() string { return strings.Join(append(r.head, r.keys...), "\n") + "\n" }
 
-func (r ringText) find(id string) (int, error) {
-	at := slices.IndexFunc(r.keys, func(k string) bool { return strings.HasPrefix(k, id+":") })
-	if id == "" || at < 0 {
-		return -1, problem.New(problem.InvalidRequest, "The ring has no such key. `rouse keys ls` shows those it has.")
+// readRingAt is readRing with the place of a key.
+func readRingAt(text, id string) (r ringText, at int, err error) {
+	if r, err = readRing(text); err != nil {
+		return r, -1, err
 	}
-	return at, nil
+	at = slices.IndexFunc(r.keys, func(k string) bool { return strings.HasPrefix(k, id+":") })
+	if id == "" || at < 0 {
+		return r, -1, problem.New(problem.InvalidRequest, "The ring has no such key. `rouse keys ls` shows those it has.")
+	}
+	return r, at, nil
 }
 
 // AddKey gives the ring's text with a fresh key that only verifies, at the end,
@@ -67,11 +71,7 @@ func AddKey(text string) (ring, id string, err error) {
 // SignWith gives the ring's text with the key of the id in front, where it signs.
 // The others stay, and verify.
 func SignWith(text, id string) (string, error) {
-	r, err := readRing(text)
-	if err != nil {
-		return "", err
-	}
-	at, err := r.find(id)
+	r, at, err := readRingAt(text, id)
 	if err != nil {
 		return "", err
 	}
@@ -83,11 +83,7 @@ func SignWith(text, id string) (string, error) {
 // Retire gives the ring's text without the key of the id, with which nothing
 // verifies any more. The key that signs cannot be retired.
 func Retire(text, id string) (string, error) {
-	r, err := readRing(text)
-	if err != nil {
-		return "", err
-	}
-	at, err := r.find(id)
+	r, at, err := readRingAt(text, id)
 	if err != nil {
 		return "", err
 	}

@@ -125,6 +125,11 @@ type Wake struct {
 // EntityWakes lists the wakes of an entity, newest first, with an epoch below
 // before (zero: from the newest).
 func (s *Store) EntityWakes(ctx context.Context, service int32, url string, before int64, limit int) ([]Wake, error) {
+	return s.wakes(ctx, `rouse.entity_wakes($1, $2::text, $3, $4)`, service, url, before, limit)
+}
+
+// wakes reads a page of those that a function finds for what has a name.
+func (s *Store) wakes(ctx context.Context, from string, service int32, name string, before int64, limit int) ([]Wake, error) {
 	out := []Wake{}
 	err := s.rows(ctx, func(rows pgx.Rows) error {
 		var w Wake
@@ -133,7 +138,7 @@ func (s *Store) EntityWakes(ctx context.Context, service int32, url string, befo
 		}
 		out = append(out, w)
 		return nil
-	}, `select `+wakeColumns+` from rouse.entity_wakes($1, $2::text, $3, $4)`, service, url, beforeArg(before), int32(limit))
+	}, `select `+wakeColumns+` from `+from, service, name, beforeArg(before), int32(limit))
 	return out, err
 }
 

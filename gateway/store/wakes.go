@@ -67,14 +67,5 @@ func (s *Store) WakeRedeliver(ctx context.Context, service int32, wake, principa
 // ConsumerWakes lists the wakes of a consumer, newest first, with an epoch below
 // before (zero: from the newest).
 func (s *Store) ConsumerWakes(ctx context.Context, service int32, consumer string, before int64, limit int) ([]Wake, error) {
-	out := []Wake{}
-	err := s.rows(ctx, func(rows pgx.Rows) error {
-		var w Wake
-		if err := rows.Scan(w.places()...); err != nil {
-			return err
-		}
-		out = append(out, w)
-		return nil
-	}, `select `+wakeColumns+` from rouse.consumer_wakes($1, $2::text, $3, $4)`, service, consumer, beforeArg(before), int32(limit))
-	return out, err
+	return s.wakes(ctx, `rouse.consumer_wakes($1, $2::text, $3, $4)`, service, consumer, before, limit)
 }

@@ -168,6 +168,17 @@ func refused(outcome string) error {
 	return nil
 }
 
+// changed answers a change of a subscription.
+func (q *request) changed(outcome string, err error) error {
+	if err == nil {
+		err = refused(outcome)
+	}
+	if err == nil {
+		q.w.WriteHeader(http.StatusNoContent)
+	}
+	return err
+}
+
 func (h *Handler) get(q *request) error {
 	s, _, err := h.owned(q, shownLinks)
 	if err != nil {
@@ -256,14 +267,7 @@ func (h *Handler) addStreams(q *request) error {
 		return err
 	}
 	outcome, err := h.Store.SubscriptionStreamsAdd(q.Context(), q.service, q.id, p.URL(), list)
-	if err != nil {
-		return err
-	}
-	if err := refused(outcome); err != nil {
-		return err
-	}
-	q.w.WriteHeader(http.StatusNoContent)
-	return nil
+	return q.changed(outcome, err)
 }
 
 // removeStream drops an explicit link; one that is not there is dropped already.
@@ -277,14 +281,7 @@ func (h *Handler) removeStream(q *request) error {
 		return invalid("path.stream", why)
 	}
 	outcome, err := h.Store.SubscriptionStreamRemove(q.Context(), q.service, q.id, p.URL(), path)
-	if err != nil {
-		return err
-	}
-	if err := refused(outcome); err != nil {
-		return err
-	}
-	q.w.WriteHeader(http.StatusNoContent)
-	return nil
+	return q.changed(outcome, err)
 }
 
 // wakes lists the subscription's wakes, newest first.

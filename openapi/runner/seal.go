@@ -66,25 +66,9 @@ func (c *Config) publicKey() string {
 
 // seal sets the runner's key, or removes it.
 func (w *wire) seal(ctx context.Context, public string) error {
-	method, body := http.MethodDelete, []byte(nil)
-	if public != "" {
-		method = http.MethodPut
-		raw, err := json.Marshal(map[string]string{"wake_key": public})
-		if err != nil {
-			return err
-		}
-		body = raw
+	path := "runners/" + url.PathEscape(w.id) + "/wake-key"
+	if public == "" {
+		return w.ask(ctx, http.MethodDelete, path, nil, nil)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, w.c.Server+"_electric/runners/"+url.PathEscape(w.id)+"/wake-key", bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	for _, edit := range w.c.RequestEditors {
-		if err := edit(ctx, req); err != nil {
-			return err
-		}
-	}
-	resp, err := w.c.Client.Do(req)
-	return call.Decode(resp, err, nil)
+	return w.ask(ctx, http.MethodPut, path, map[string]string{"wake_key": public}, nil)
 }
