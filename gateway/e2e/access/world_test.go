@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 const (
@@ -78,11 +80,7 @@ func (w *world) do(method, path, body string, header ...string) {
 // eventually polls until ok.
 func (w *world) eventually(what string, ok func() bool) {
 	w.Helper()
-	for deadline := time.Now().Add(bound); !ok(); {
-		if time.Now().After(deadline) {
-			w.Fatalf("never: %s", what)
-		}
-	}
+	soon.Until(w, what, ok)
 }
 
 // found makes what all rows share.
