@@ -167,7 +167,7 @@ func ago(t time.Time) string {
 	}
 }
 
-// statusColour paints what states are called.
+// status paints what states are called.
 func (p *printer) status(s string) string {
 	colour := ""
 	switch s {

@@ -64,7 +64,7 @@ func parseSnapshot(text string, s *ShapeSnapshot) (err error) {
 	return nil
 }
 
-// ShapeSettings fix the text form of values; the log's is the same. Rows are taken
+// shapeSettings fix the text form of values; the log's is the same. Rows are taken
 // as fast as their reader takes them, for as long as the caller allows.
 const shapeSettings = `select set_config('timezone', 'UTC', true), set_config('datestyle', 'ISO', true), set_config('jit', 'off', true),
 	set_config('statement_timeout', '0', true)`
