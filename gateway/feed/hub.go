@@ -144,6 +144,9 @@ func (h *Hub) Resync() {
 	}
 }
 
+// Resyncs counts the calls of Resync.
+func (h *Hub) Resyncs() uint64 { return h.resyncs.Load() }
+
 // Watched returns the ids of the streams that somebody watches, without order.
 func (h *Hub) Watched() []int64 {
 	var ids []int64

@@ -55,7 +55,8 @@ type Store struct {
 	acquireTimeout time.Duration
 	callTimeout    time.Duration
 	// bare: there is a pooler that takes no settings with a connection.
-	bare atomic.Bool
+	bare       atomic.Bool
+	generation generation
 }
 
 // Open connects lazily: a database that is down now is reported by the calls,
@@ -97,6 +98,10 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	st.bare.Store(o.Pooled)
 	cfg.BeforeConnect = st.bounds(cfg.ConnConfig.RuntimeParams)
+	cfg.AfterConnect = st.identify
+	if cfg.ConnConfig.ValidateConnect == nil {
+		cfg.ConnConfig.ValidateConnect = takesWrites
+	}
 	hot := cfg.Copy()
 	hot.MaxConns = min(hotConns, cfg.MaxConns/2)
 	cfg.MaxConns -= hot.MaxConns
@@ -304,6 +309,9 @@ func mapError(err error) error {
 			return problem.Wrap(problem.InvalidRequest, err, "The request holds a value that the database cannot store, such as a number of too many digits.")
 		}
 		return problem.Wrap(problem.Internal, err, "The database refused the call. Give the request id to the operator.")
+	}
+	if errors.Is(err, errStandby) {
+		return problem.Wrap(problem.DatabaseReadOnly, err, "The database is read-only at the moment. Try again.")
 	}
 	var ne net.Error
 	var ce *pgconn.ConnectError

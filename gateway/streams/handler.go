@@ -109,6 +109,12 @@ func New(ctx context.Context, cfg Config) *Handler {
 		pages: newPages(cfg.Store, cfg.PageBytes, cfg.CacheBytes, cfg.CallTimeout)}
 	h.drain, h.stop = context.WithCancel(ctx)
 	h.pages.ctx = ctx
+	if s, ok := cfg.Store.(interface{ Generation() uint64 }); ok {
+		h.pages.signs = append(h.pages.signs, s.Generation)
+	}
+	if s, ok := cfg.Hub.(interface{ Resyncs() uint64 }); ok {
+		h.pages.signs = append(h.pages.signs, s.Resyncs)
+	}
 	if a, ok := cfg.Appender.(interface{ Attach(appender.Readers) }); ok {
 		a.Attach(h.pages)
 	}

@@ -134,6 +134,8 @@ func (h *Handler) still(p *page) error {
 		return problem.New(problem.StreamGone, "The stream was deleted.")
 	case store.Trimmed:
 		return offsetGone(&p.StreamMeta)
+	case store.Beyond: // the database was set back: failed over to a standby that was behind, or restored
+		return problem.New(problem.OffsetInvalid, "The offset lies beyond the stream's end. Was the stream deleted and made again?")
 	}
 	return problem.New(problem.StreamNotFound, "The stream was deleted or has expired.")
 }

@@ -101,15 +101,20 @@ func dataEvent(body []byte, isText bool) []byte {
 type pageKey struct{ stream, from int64 }
 
 // pages lets readers at the same place share one read of the database, and
-// keeps recent pages. They are keyed by stream id, which is never reused.
+// keeps recent pages. They are keyed by stream id, which is never reused. What
+// is kept is dropped when the database may have lost what it had: behind a
+// failover to a standby that was behind, offsets lead to other data.
 type pages struct {
 	db      Database
 	max     int32
 	limit   int64
 	timeout time.Duration
 	ctx     context.Context
+	// signs count what may mean that the database is not what it was.
+	signs []func() uint64
 
 	mu      sync.Mutex
+	seen    uint64
 	flights map[pageKey]*flight
 	kept    map[pageKey]*list.Element
 	order   *list.List // of *page, most recently used first
@@ -171,10 +176,11 @@ func (c *pages) read(ctx context.Context, stream, from int64) (*page, error) {
 func (c *pages) fly(k pageKey, f *flight) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.timeout)
 	defer cancel()
+	began := c.generation()
 	s, err := c.db.StreamRead(ctx, store.ReadRequest{ID: k.stream, From: &k.from, MaxBytes: c.max, MaxRows: pageRows})
 	if err == nil {
 		f.page = newPage(k.from, s)
-		c.keep(f.page)
+		c.keep(f.page, began)
 	}
 	f.err = err
 	c.mu.Lock()
@@ -183,9 +189,28 @@ func (c *pages) fly(k pageKey, f *flight) {
 	close(f.done)
 }
 
+// generation changes when what is kept may no longer be true.
+func (c *pages) generation() (n uint64) {
+	for _, sign := range c.signs {
+		n += sign()
+	}
+	return n
+}
+
+// current drops what an older generation has left. The caller holds mu.
+func (c *pages) current() uint64 {
+	if g := c.generation(); g != c.seen {
+		c.seen, c.bytes = g, 0
+		clear(c.kept)
+		c.order.Init()
+	}
+	return c.seen
+}
+
 func (c *pages) cached(stream, from int64) *page {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.current()
 	e := c.kept[pageKey{stream, from}]
 	if e == nil {
 		return nil
@@ -231,6 +256,7 @@ func (c *pages) Watched(stream int64) bool {
 // Fresh implements [appender.Readers]: it keeps what was appended as a page, so
 // that the readers who are about to wake find it here.
 func (c *pages) Fresh(f appender.Fresh) {
+	began := c.generation()
 	c.mu.Lock()
 	l := c.live[f.Stream]
 	c.mu.Unlock()
@@ -257,7 +283,7 @@ func (c *pages) Fresh(f appender.Fresh) {
 			s.StampAt, s.StampPosition = append(s.StampAt, int32(start)+at), append(s.StampPosition, position)
 		}
 	}
-	c.keep(newPage(f.From, s))
+	c.keep(newPage(f.From, s), began)
 }
 
 const maxHints = 8192
@@ -297,14 +323,18 @@ func (c *pages) long(ctx context.Context, stream, from, tail int64) (*page, erro
 // weight is what a page costs, with its SSE form that may be made later.
 func weight(p *page) int64 { return 2*int64(len(p.body)) + 512 }
 
-// keep caches a page that holds data; a longer one replaces a shorter.
-func (c *pages) keep(p *page) {
+// keep caches a page that holds data and was read in this generation; a longer
+// one replaces a shorter.
+func (c *pages) keep(p *page, read uint64) {
 	if p.Outcome != store.OK || p.next == p.from || p.Kind == "wake" || weight(p) > c.limit/4 {
 		return
 	}
 	k := pageKey{p.ID, p.from}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.current() != read {
+		return
+	}
 	if e := c.kept[k]; e != nil {
 		if e.Value.(*page).next >= p.next {
 			return

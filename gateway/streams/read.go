@@ -146,6 +146,7 @@ func (h *Handler) first(q *request, pos position) (*page, error) {
 			r.MaxBytes = 0
 		}
 	}
+	began := h.pages.generation()
 	s, err := h.Store.StreamRead(ctx, r)
 	if err != nil {
 		return nil, err
@@ -182,7 +183,7 @@ func (h *Handler) first(q *request, pos position) (*page, error) {
 	}
 	p := newPage(from, s)
 	if p.full {
-		h.pages.keep(p)
+		h.pages.keep(p, began)
 		h.pages.hint(q.service, q.path.Name, p.ID)
 	}
 	return h.decorate(q, p)

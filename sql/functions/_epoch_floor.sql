@@ -1,12 +1,13 @@
--- _epoch_floor: no wake is made with an epoch below it, and none that has one is
--- granted. It rises when the server goes on on another timeline of its log: it
--- was promoted, or restored to a point in time, and wakes and grants that the
--- old primary has answered may be missing here. p_timeline is the chosen one of
+-- _epoch_floor: no wake is made with an epoch below it, none that has one is
+-- granted, and a claim that has one is over: its lease counts as ended. It rises
+-- when the server goes on on another timeline of its log: it was promoted, or
+-- restored to a point in time. What the old primary has answered may be missing
+-- here: the wake may have been granted, and what a holder has read, and acks,
+-- may have been at offsets that other messages have now. p_timeline is the chosen one of
 -- a test; null asks the server.
 create or replace function rouse._epoch_floor(p_timeline integer default null) returns bigint
 language plpgsql
 set search_path = rouse, pg_temp
-set enable_seqscan = off
 as $$
 declare
     v_timeline integer := coalesce(p_timeline, ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::integer);

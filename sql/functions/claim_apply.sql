@@ -60,7 +60,8 @@ declare
     v_verdicts claim_verdict[];
     v_wakes    uuid[];
     v_grant    boolean;
-    v_floor    bigint;
+    v_floor    bigint;                -- claims below it are over (_epoch_floor)
+    v_floored  boolean;
     v_wake     uuid;
     v_target   text;
     v_checked  boolean;
@@ -76,12 +77,18 @@ begin
         end if;
         v_seek := true;
         v_rest := '{}'; v_changed := '{}'; v_granted := '{}'; v_verdicts := '{}';
+        -- _epoch_floor without the price of a call.
+        select f.floor, f.timeline = ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::integer into v_floor, v_floored
+          from epoch_floors f order by f.n desc limit 1;
+        if v_floored is distinct from true then
+            v_floor := _epoch_floor();
+        end if;
         v_now := coalesce(p_now, clock_timestamp());
         for r in
             select m.ord, m.op, m.consumer, m.wake, m.epoch, m.holder, m.runner, m.claim_id, m.trusted, m.proved, m.error, m.busy,
                    c.id, c.service_id, c.name, c.kind, c.entity_url, c.state, c.paused, c.epoch as c_epoch, c.wake_id, c.holder as c_holder,
                    c.runner_id, c.pool_id, c.release_by, c.claim_id as c_claim_id, c.lease_expires_at, c.lease_ttl_ms * interval '1 ms' as ttl,
-                   c.state = 'claimed' and c.lease_expires_at > v_now as live, c.state = 'claimed' and c.lease_expires_at <= v_now as lapsed,
+                   h.live, c.state = 'claimed' and not h.live as lapsed,
                    e.dispatch_policy -> 'targets' -> 0 as target, e.dispatch_policy -> 'targets' -> 1 is not null as several,
                    case e.status when 'stopping' then 'stopped' when 'running' then 'idle' else e.status end as entity_status,
                    q.owner_principal, q.admin_status, q.capacity, n.notification_public as notification,
@@ -99,6 +106,7 @@ begin
                                                                   where x.stream = s.id))) end as pending
               from unnest(v_todo) m
               left join lateral (select * from consumers c where c.id = m.id and c.service_id = m.service and not m.busy limit 1) c on true
+             cross join lateral (select c.state = 'claimed' and c.lease_expires_at > v_now and c.epoch >= v_floor as live) h
               -- The status matters to an end, the target to an acquire before any wake.
               left join lateral (select e.status, e.dispatch_policy from entities e
                                   where m.op in ('release', 'expire', 'acquire') and c.state in ('idle', 'claimed')
@@ -120,7 +128,7 @@ begin
                                        when i.position > s.tail and s.id <> all (v_looked) then 'beyond'
                                        -- Below the head: a trim by force has moved the cursor past what this holder has read.
                                        when i.position > s.tail or i.position < 0 or i.position < cs.acked and i.position >= s.head then 'invalid_offset' end as refusal
-                             from rows from (jsonb_to_recordset(case when c.lease_expires_at > v_now then m.acks end) as (path text, position bigint)) with ordinality i (path, position, n)
+                             from rows from (jsonb_to_recordset(case when h.live then m.acks end) as (path text, position bigint)) with ordinality i (path, position, n)
                              left join lateral (select s.id, s.tail, s.head from streams s
                                                  where s.service_id = m.service and s.path = ltrim(i.path, '/') limit 1) s on true
                              left join lateral (select cs.acked from consumer_streams cs
@@ -326,7 +334,6 @@ begin
                 end if;
 
                 if v_grant then
-                    v_floor := coalesce(v_floor, _epoch_floor());
                     if r.c_epoch < v_floor then
                         -- Somebody may have been granted it before the database went on from an older state of it.
                         select _wake_move(c, c.target_index, 'acquire', v_now) into v_wake from consumers c where c.id = r.id;
