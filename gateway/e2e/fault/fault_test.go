@@ -47,6 +47,12 @@ func underLoad(t *testing.T, w *world, workers, minimum int, breakIt func()) {
 	l.mu.Unlock()
 	stop()
 	t.Logf("everything was worked %v after the last send", w.quiet().Round(time.Millisecond))
+	within(t, patience, "whoever follows the log has come to its end", func() bool {
+		tail := w.clients[1].Do(t.Context(), "HEAD", logPath, nil, nil).Header.Get("Stream-Next-Offset")
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.follows == tail
+	})
 	end()
 	l.wg.Wait()
 	l.audit(minimum)

@@ -10,11 +10,13 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 )
 
 // proxy stands between gateways and Postgres, and misbehaves when told to.
 type proxy struct {
-	to       string
+	to       atomic.Pointer[string]
 	listener net.Listener
 	wg       sync.WaitGroup
 
@@ -35,7 +37,8 @@ func newProxy(t *testing.T, to string) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{to: to, listener: l, conns: map[net.Conn]net.Conn{}}
+	p := &proxy{listener: l, conns: map[net.Conn]net.Conn{}}
+	p.lead(to)
 	p.wg.Go(p.accept)
 	t.Cleanup(func() {
 		_ = l.Close()
@@ -45,6 +48,9 @@ func newProxy(t *testing.T, to string) *proxy {
 	})
 	return p
 }
+
+// lead has new connections go to another server.
+func (p *proxy) lead(to string) { p.to.Store(&to) }
 
 // through puts the proxy's address into a DSN.
 func (p *proxy) through(t *testing.T, dsn string) string {
@@ -63,7 +69,7 @@ func (p *proxy) accept() {
 		if err != nil {
 			return
 		}
-		out, err := net.Dial("tcp", p.to)
+		out, err := net.Dial("tcp", *p.to.Load())
 		if err != nil {
 			_ = in.Close()
 			continue
@@ -118,20 +124,28 @@ func (p *proxy) cutAll() {
 	}
 }
 
+// behindProxy has the gateways reach the database through a proxy.
+func behindProxy(w *world) string {
+	tcp := w.pg.TCPURL("rouse")
+	w.proxy = newProxy(w.t, hostOf(w.t, tcp))
+	return w.proxy.through(w.t, tcp)
+}
+
+func hostOf(t *testing.T, dsn string) string {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.Host
+}
+
 // F11, F12: answers of the database are lost after it has committed,
 // connections are cut, and for a while nothing passes at all. What was
 // acknowledged is there once; what is repeated lands once.
 func TestDatabaseAnswersLostUnderLoad(t *testing.T) {
 	t.Parallel()
-	w := newWorldThrough(t, 6, func(w *world) string {
-		tcp := w.pg.TCPURL("rouse")
-		u, err := url.Parse(tcp)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.proxy = newProxy(t, u.Host)
-		return w.proxy.through(t, tcp)
-	})
+	w := newWorldThrough(t, 6, pgtest.Options{}, behindProxy)
 	underLoad(t, w, 4, 100, func() {
 		for range 8 {
 			w.proxy.swallow.Store(3)

@@ -113,8 +113,12 @@ type world struct {
 	http     *http.Client
 	ports    [2]int
 	gateways [2]*process
+	env      []string // of the gateways, beside what startGateway says
 	clients  [2]*wire.Client
 	entities []*entity
+
+	risky   bool    // acknowledged appends may be lost
+	forgive *window // those of this time; nil: none
 }
 
 // entity with what the test knows of it.
@@ -122,13 +126,14 @@ type entity struct{ id, url, path, consumer string }
 
 func newWorld(t *testing.T, entities int) *world {
 	t.Helper()
-	return newWorldThrough(t, entities, func(w *world) string { return w.pg.DB.DSN })
+	return newWorldThrough(t, entities, pgtest.Options{}, func(w *world) string { return w.pg.DB.DSN })
 }
 
-// newWorldThrough lets the test say how the gateways reach the database.
-func newWorldThrough(t *testing.T, entities int, dsn func(*world) string) *world {
+// newWorldThrough lets the test say what Postgres it is and how the gateways
+// reach it.
+func newWorldThrough(t *testing.T, entities int, opts pgtest.Options, dsn func(*world) string) *world {
 	t.Helper()
-	w := &world{t: t, pg: pgtest.Server(t, pgtest.Options{}), http: wire.NewHTTP(10 * time.Second)}
+	w := &world{t: t, pg: pgtest.Server(t, opts), http: wire.NewHTTP(10 * time.Second)}
 	w.dsn = dsn(w)
 	t.Cleanup(w.http.CloseIdleConnections)
 	for i := range w.gateways {
@@ -160,11 +165,11 @@ func newWorldThrough(t *testing.T, entities int, dsn func(*world) string) *world
 
 func (w *world) startGateway(i int) {
 	w.t.Helper()
-	w.gateways[i] = launch(w.t, []string{
+	w.gateways[i] = launch(w.t, append([]string{
 		"ROUSE_DATABASE_URL=" + w.dsn, "ROUSE_KEYS=" + servertest.TestKeys, "ROUSE_INSECURE=true", "ROUSE_TYPE_SPAWN=all",
 		"ROUSE_LISTEN=127.0.0.1:" + strconv.Itoa(w.ports[i]), "ROUSE_LEASE_TTL=" + lease.String(), "ROUSE_OUTSTANDING_AFTER=2s",
 		"ROUSE_REAPER_PERIOD=100ms", "ROUSE_LOG_LEVEL=info", "ROUSE_POOL_SIZE=8",
-	}, "serve")
+	}, w.env...), "serve")
 }
 
 func (w *world) ready(i int) time.Duration {
@@ -193,13 +198,18 @@ func (w *world) must(a wire.Answer, allowed ...int) {
 // restarted since the last one.
 func (w *world) scan(sql string, args []any, into ...any) {
 	w.t.Helper()
-	conn, err := pgx.Connect(w.t.Context(), w.pg.DB.DSN)
+	scan(w.t, w.pg.DB.DSN, sql, args, into...)
+}
+
+func scan(t *testing.T, dsn, sql string, args []any, into ...any) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
-	defer func() { _ = conn.Close(w.t.Context()) }()
-	if err := conn.QueryRow(w.t.Context(), sql, args...).Scan(into...); err != nil {
-		w.t.Fatalf("%s: %v", strings.Join(strings.Fields(sql), " "), err)
+	defer func() { _ = conn.Close(t.Context()) }()
+	if err := conn.QueryRow(t.Context(), sql, args...).Scan(into...); err != nil {
+		t.Fatalf("%s: %v", strings.Join(strings.Fields(sql), " "), err)
 	}
 }
 
