@@ -163,27 +163,5 @@ func turnAcks(acks []Ack) ([]store.ClaimAck, error) {
 	return out, err
 }
 
-// subscriptionRefusal gives a mutex outcome its code on the subscription routes.
-func subscriptionRefusal(a store.ClaimAnswer) error {
-	switch a.Outcome {
-	case "held":
-		return problem.New(problem.AlreadyClaimed, "Another worker has this subscription's lease. A fresh wake follows if work is left.").
-			WithMeta("current_holder", a.Holder).WithMeta("generation", a.Epoch).WithMeta("lease_remaining_ms", a.Lease.Milliseconds())
-	case "stale", "wrong_wake":
-		return problem.New(problem.Fenced, "This wake is over: a newer generation exists or the lease has ended. Stop working on it.").WithMeta("generation", a.Epoch)
-	case "lease_expired":
-		return problem.New(problem.Fenced, "The lease ended before this call. Stop working; a fresh wake follows if work is left.").WithMeta("generation", a.Epoch)
-	case "no_work":
-		return ErrNoWork
-	case "stopped", "paused", "not_found":
-		return ErrNoSubscription
-	case "invalid_offset", "unknown_stream":
-		return problem.New(problem.InvalidOffset, "An acknowledged offset is below the cursor or beyond the stream's tail, or the stream is not one of the subscription's.")
-	case "wrong_consumer", "not_holder", "not_owner":
-		return ErrTurnToken
-	}
-	return problem.Wrap(problem.Internal, errors.New("unexpected mutex outcome "+a.Outcome), "The mutex gave an unexpected answer.")
-}
-
 // ErrNoSubscription says that there is no such subscription.
 var ErrNoSubscription = problem.New(problem.SubscriptionNotFound, "There is no such subscription.")

@@ -154,3 +154,16 @@ func checkEntityURL(typ, id string) string {
 	}
 	return ""
 }
+
+// storable says why a text of a query or path cannot be stored, or "".
+func storable(s string) string {
+	switch {
+	case len(s) > maxPath:
+		return "is too long"
+	case strings.IndexByte(s, 0) >= 0:
+		return "holds a NUL character"
+	case strings.ToValidUTF8(s, "") != s:
+		return "is not valid UTF-8"
+	}
+	return ""
+}
