@@ -11,6 +11,7 @@ import (
 
 	"github.com/rouse-run/rouse/authhooks/devtoken"
 	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/e2e/laptop"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
 )
 
@@ -141,7 +142,7 @@ func TestAFailedRunLeadsToItsLog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	w.entityType("task")
-	startLaptop(t, laptopSpec{Server: w.gw.URL, ID: "mac", Label: "Kyle's MacBook", Command: `echo "half a fence"; echo "no such shed" >&2; exit 7`, Liveness: time.Second})
+	laptop.Start(t, laptop.Spec{Server: w.gw.URL, ID: "mac", Label: "Kyle's MacBook", Command: `echo "half a fence"; echo "no such shed" >&2; exit 7`, Liveness: time.Second})
 	w.online("mac")
 	w.spawn("/task/1", object{"dispatch_policy": toRunner("mac")})
 	d := open(t, w.gw.URL, "#/entity/task/1", night, kyle)

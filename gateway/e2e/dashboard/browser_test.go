@@ -31,6 +31,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"go.uber.org/goleak"
+
+	"github.com/rouse-run/rouse/gateway/e2e/laptop"
 )
 
 // bound is how long anything may take to be seen.
@@ -86,9 +88,7 @@ func (m tests) Run() int {
 }
 
 func TestMain(m *testing.M) {
-	if spec := os.Getenv(laptop); spec != "" {
-		os.Exit(runLaptop(spec))
-	}
+	laptop.Serve()
 	goleak.VerifyTestMain(tests{m})
 }
 

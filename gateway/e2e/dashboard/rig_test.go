@@ -1,66 +1,16 @@
 package dashboard
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/config"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
-	"github.com/rouse-run/rouse/openapi/runner"
-	"github.com/rouse-run/rouse/openapi/runner/command"
 )
-
-// laptop makes this test binary a runner process.
-const laptop = "ROUSE_TEST_DASHBOARD_LAPTOP"
-
-// laptopSpec is what a runner process is told.
-type laptopSpec struct {
-	Server, ID, Label, Command string
-	Liveness                   time.Duration
-}
-
-func runLaptop(raw string) int {
-	var spec laptopSpec
-	if err := json.Unmarshal([]byte(raw), &spec); err != nil {
-		return 2
-	}
-	r, err := runner.New(runner.Config{
-		ID: spec.ID, Servers: []runner.Server{{URL: spec.Server, Principal: "user:kyle"}}, Register: &runner.Registration{Label: spec.Label}, Liveness: spec.Liveness,
-		Handler: command.Handler(command.Config{Command: spec.Command, Environ: []string{"PATH=" + os.Getenv("PATH")}, Stderr: os.Stderr}),
-		Log:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	})
-	if err == nil {
-		err = r.Run(context.Background())
-	}
-	fmt.Fprintln(os.Stderr, err)
-	return 1
-}
-
-// startLaptop starts a runner process. It dies with the test at the latest.
-func startLaptop(t *testing.T, spec laptopSpec) *exec.Cmd {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, _ := json.Marshal(spec)
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), laptop+"="+string(raw))
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	return cmd
-}
 
 // world is a gateway with kyle's phone.
 type world struct {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/config"
+	"github.com/rouse-run/rouse/gateway/e2e/laptop"
 )
 
 // The story, watched: the phone sends, the laptop works, the laptop is killed in
@@ -31,7 +32,7 @@ func TestTheStoryIsWatchedLive(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	mac := startLaptop(t, laptopSpec{Server: w.gw.URL, ID: "mac", Label: "Kyle's MacBook", Command: script, Liveness: 700 * time.Millisecond})
+	mac := laptop.Start(t, laptop.Spec{Server: w.gw.URL, ID: "mac", Label: "Kyle's MacBook", Command: script, Liveness: 700 * time.Millisecond})
 	w.online("mac")
 
 	w.runner("studio", "Studio", true)
