@@ -22,7 +22,7 @@ const CronPrefix = "_cron/"
 const maxExpression = 256
 
 var (
-	errExpression = errors.New("is not a cron expression of five fields, or never comes")
+	errExpression = errors.New("is not a cron expression of five fields, or six with seconds in front, or never comes")
 	errTimezone   = errors.New("is not an IANA time zone")
 )
 
