@@ -39,7 +39,7 @@ as $$
 declare
     v_root     text := p_sources[1];
     v_sources  bigint[];
-    v_parent   entities;
+    v_refusal  text;
     v_source   entities;
     v_from     streams;
     v_path     text;
@@ -57,17 +57,9 @@ begin
         return;
     end if;
     if p_parent is not null then
-        perform _entity_root(p_service_id, p_parent, true);
-        select * into v_parent from entities e where e.service_id = p_service_id and e.url = p_parent;
-        if not found then
-            return query select 'parent_not_found', null::text, null::entities;
-            return;
-        elsif not (p_principal is null or v_parent.created_by = p_principal
-                   or _entity_may(p_service_id, p_parent, p_principal, 'spawn', clock_timestamp())) then
-            return query select 'parent_forbidden', null::text, null::entities;
-            return;
-        elsif v_parent.status in ('stopping', 'stopped', 'killed') then
-            return query select 'parent_not_running', null::text, null::entities;
+        select f.refusal into v_refusal from _entity_parent(p_service_id, p_parent, p_principal) f;
+        if v_refusal is not null then
+            return query select v_refusal, null::text, null::entities;
             return;
         end if;
     end if;

@@ -31,6 +31,7 @@ as $$
 declare
     v_path     text := substr(p_url, 2);
     v_type     entity_types;
+    v_above    record;
     v_parent   entities;
     v_policy   jsonb;
     v_refusal  text;
@@ -57,24 +58,18 @@ begin
     end if;
 
     if p_parent is not null then
-        -- Grants stand still in the parent's tree until the child is in it.
-        perform _entity_root(p_service_id, p_parent, true);
-        select * into v_parent from entities e where e.service_id = p_service_id and e.url = p_parent;
-        if not found then
-            return query select 'parent_not_found', null::bigint, null::entities;
-            return;
-        elsif not (p_system or v_parent.created_by = p_principal
-                   or _entity_may(p_service_id, p_parent, p_principal, 'spawn', clock_timestamp())) then
-            return query select 'parent_forbidden', null::bigint, null::entities;
-            return;
-        elsif not (p_system or v_parent.created_by = p_principal or p_grants is null
-                   or _entity_may(p_service_id, p_parent, p_principal, 'manage', clock_timestamp()))
-          and exists (select from jsonb_to_recordset(p_grants) as x (permission text, subject_kind text, propagation text, copy_to_children boolean)
-                       where x.permission = 'manage' or x.subject_kind = 'principal_kind' or x.propagation = 'descendants' or x.copy_to_children) then
-            return query select 'grants_forbidden', null::bigint, null::entities;
-            return;
-        elsif v_parent.status in ('stopping', 'stopped', 'killed') then
-            return query select 'parent_not_running', null::bigint, null::entities;
+        select * into v_above from _entity_parent(p_service_id, p_parent, case when not p_system then p_principal end);
+        v_refusal := v_above.refusal;
+        v_parent := v_above.parent;
+        if v_refusal is null and p_grants is not null
+           and not (p_system or v_parent.created_by = p_principal
+                    or _entity_may(p_service_id, p_parent, p_principal, 'manage', clock_timestamp()))
+           and exists (select from jsonb_to_recordset(p_grants) as x (permission text, subject_kind text, propagation text, copy_to_children boolean)
+                        where x.permission = 'manage' or x.subject_kind = 'principal_kind' or x.propagation = 'descendants' or x.copy_to_children) then
+            v_refusal := 'grants_forbidden';
+        end if;
+        if v_refusal is not null then
+            return query select v_refusal, null::bigint, null::entities;
             return;
         end if;
     end if;
