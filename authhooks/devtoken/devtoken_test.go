@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -195,39 +194,6 @@ func TestWritersOfTheFileLoseNothingOfEachOther(t *testing.T) {
 	all.Wait()
 	if got, err := List(path); err != nil || len(got) != 20 {
 		t.Fatalf("%d of 20 tokens are there: %v", len(got), err)
-	}
-}
-
-// Who changes the file may be another user than the gateway, which must go on to
-// read it.
-func TestTheFileKeepsItsOwnerAndMode(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "t.json")
-	if err := Add(path, Entry{Principal: "user:kyle", SHA256: Hash("one")}); err != nil {
-		t.Fatal(err)
-	}
-	owner := os.Geteuid()
-	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
-		t.Fatal(st.Mode(), err)
-	}
-	if owner == 0 { // only root can give files away
-		owner = 12345
-	}
-	if err := errors.Join(os.Chown(path, owner, -1), os.Chmod(path, 0o640)); err != nil {
-		t.Fatal(err)
-	}
-	if err := Add(path, Entry{Principal: "user:kyle", SHA256: Hash("two")}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Remove(path, func(e Entry) bool { return e.SHA256 == Hash("one") }); err != nil {
-		t.Fatal(err)
-	}
-	st, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if now := int(st.Sys().(*syscall.Stat_t).Uid); now != owner || st.Mode().Perm() != 0o640 {
-		t.Errorf("owner %d, mode %v", now, st.Mode())
 	}
 }
 

@@ -11,13 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/rouse-run/rouse/authhooks/wholefile"
 )
 
 // Entry is one token of the file.
@@ -115,7 +114,7 @@ func List(path string) ([]Entry, error) {
 // Add appends an entry to the file at path, which it makes, of the JSON form, if
 // need be. A file of lines cannot hold a time.
 func Add(path string, e Entry) error {
-	return rewrite(path, func(data []byte) ([]byte, error) {
+	return wholefile.Change(path, func(data []byte) ([]byte, error) {
 		all, err := Parse(data)
 		if err != nil {
 			return nil, err
@@ -142,7 +141,7 @@ func (e Entry) Line() string {
 // it fails with ErrNoEntry and leaves the file alone. Comments of other lines stay.
 func Remove(path string, match func(Entry) bool) ([]Entry, error) {
 	var gone []Entry
-	err := rewrite(path, func(data []byte) ([]byte, error) {
+	err := wholefile.Change(path, func(data []byte) ([]byte, error) {
 		all, err := Parse(data)
 		if err != nil {
 			return nil, err
@@ -180,69 +179,4 @@ func encode(all []Entry) ([]byte, error) {
 	}
 	out, err := json.MarshalIndent(map[string]any{"tokens": all}, "", "  ")
 	return append(out, '\n'), err
-}
-
-// rewrite puts a new file in the old one's place: who reads it sees one or the
-// other, whole, and of two writers each sees what the other wrote.
-func rewrite(path string, change func([]byte) ([]byte, error)) error {
-	// Through a link, as orchestrators mount files, the target is replaced.
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX); err != nil {
-		return fmt.Errorf("the token file's directory cannot be locked: %w", err)
-	}
-	old, err := os.Stat(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	var data []byte
-	if old != nil {
-		if data, err = os.ReadFile(path); err != nil {
-			return err
-		}
-	}
-	out, err := change(data)
-	if err != nil {
-		return err
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(out)
-	err = errors.Join(err, like(tmp, old), tmp.Sync(), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(tmp.Name()))
-	}
-	return dir.Sync()
-}
-
-// like gives a file the mode and the owner of the one whose place it takes: the
-// gateway may be a user of its own, who must go on to read it. The first is for
-// its owner only.
-func like(f *os.File, old fs.FileInfo) error {
-	if old == nil {
-		return f.Chmod(0o600)
-	}
-	made, err := f.Stat() // a folder may have given it its group already
-	if err != nil {
-		return err
-	}
-	was, ok := old.Sys().(*syscall.Stat_t)
-	is, alike := made.Sys().(*syscall.Stat_t)
-	if ok && alike && (was.Uid != is.Uid || was.Gid != is.Gid) {
-		if err := f.Chown(int(was.Uid), int(was.Gid)); err != nil {
-			return fmt.Errorf("the token file's owner cannot be kept: %w", err)
-		}
-	}
-	return f.Chmod(old.Mode().Perm())
 }

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"syscall"
 
+	"github.com/rouse-run/rouse/authhooks/wholefile"
 	"github.com/rouse-run/rouse/gateway/claims"
 	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/signing"
@@ -51,7 +50,10 @@ func (f ringFlags) change(r *run, change func(text string) (string, error)) erro
 	if err != nil {
 		return err
 	}
-	err = replaceFile(path, func(old []byte) ([]byte, error) {
+	err = wholefile.Change(path, func(old []byte) ([]byte, error) {
+		if old == nil {
+			return nil, fmt.Errorf("%s: %w", path, fs.ErrNotExist)
+		}
 		text, err := change(string(old))
 		return []byte(text), err
 	})
@@ -188,61 +190,5 @@ func (c keysRetireCmd) Run(r *run) error {
 		return err
 	}
 	r.say("Key %s is out of the ring. %s", printable(c.ID), restartAll)
-	return nil
-}
-
-// replaceFile puts a changed file in an existing one's place, with its mode, so that who reads it sees one or the
-// other, whole. Two who do it at once come one after the other.
-func replaceFile(path string, change func([]byte) ([]byte, error)) error {
-	path, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX); err != nil {
-		return fmt.Errorf("the directory cannot be locked: %w", err)
-	}
-	st, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	old, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	out, err := change(old)
-	if err != nil {
-		return err
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(out)
-	err = errors.Join(err, tmp.Chmod(st.Mode()&fs.ModePerm), keepOwner(tmp, st), tmp.Sync(), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(tmp.Name()))
-	}
-	return dir.Sync()
-}
-
-// keepOwner gives a file another one's owner: the gateway may be a user of its own, who must go on to read it.
-func keepOwner(f *os.File, like fs.FileInfo) error {
-	made, err := f.Stat() // a folder may have given it its group already
-	if err != nil {
-		return err
-	}
-	was, ok := like.Sys().(*syscall.Stat_t)
-	is, alike := made.Sys().(*syscall.Stat_t)
-	if ok && alike && (was.Uid != is.Uid || was.Gid != is.Gid) {
-		return f.Chown(int(was.Uid), int(was.Gid))
-	}
 	return nil
 }
