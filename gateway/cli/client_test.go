@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/server/servertest"
+	"github.com/rouse-run/rouse/gateway/soon"
 	"github.com/rouse-run/rouse/openapi/runner/tail"
 )
 
@@ -308,7 +309,7 @@ func TestEntityCommands(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	var file entityFile
-	within(t, 20*time.Second, "a wake exists", func() bool {
+	soon.Within(t, 20*time.Second, "a wake exists", func() bool {
 		p.into(&file, "entity", "inspect", "task/team/a/1")
 		return file.Dispatch.OutstandingWakeID != nil
 	})
@@ -379,7 +380,7 @@ func TestRunnerCommands(t *testing.T) {
 		ended <- Run(ctx, []string{"runner", "run", "--id", "laptop", "--json", "--exec", `sed 's/.*"payload":"\([^"]*\)".*/did \1/'; echo "$ROUSE_TOKEN$ROUSE_ENTITY" >&2`},
 			Streams{In: strings.NewReader(""), Out: &events, Err: &log, Environ: append([]string{"PATH=/usr/bin:/bin", "ROUSE_TOKEN=secret-of-kyle"}, p.environ...)})
 	}()
-	within(t, 20*time.Second, "the run is over", func() bool { return strings.Contains(events.String(), `"event":"done"`) })
+	soon.Within(t, 20*time.Second, "the run is over", func() bool { return strings.Contains(events.String(), `"event":"done"`) })
 	if out := p.ok("runner", "health", "laptop"); !strings.Contains(out, "online") {
 		t.Error(out)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rouse-run/rouse/gateway/claims"
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 // output collects what a process prints.
@@ -65,25 +66,13 @@ func launch(t *testing.T, environ []string, args ...string) *process {
 	return p
 }
 
-// within waits for ok, as what it looks at happens in another process.
-func within(t *testing.T, limit time.Duration, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(limit); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("did not happen in %v: %s", limit, what)
-		}
-	}
-}
-
 var gatewayURL = regexp.MustCompile(`(?:gateway +|public_url=|"public_url":")(http://[^\s"]+)`)
 
 // url waits until the process has told where it listens.
 func (p *process) url(t *testing.T) string {
 	t.Helper()
 	var url string
-	within(t, 30*time.Second, "the gateway says where it is", func() bool {
+	soon.Within(t, 30*time.Second, "the gateway says where it is", func() bool {
 		select {
 		case <-p.exited:
 			t.Fatalf("it ended with %v", p.cmd.ProcessState)
@@ -113,7 +102,7 @@ func (p *process) exit(t *testing.T, sig syscall.Signal, limit time.Duration) in
 func ready(t *testing.T, url string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	within(t, 20*time.Second, "the gateway is ready", func() bool {
+	soon.Within(t, 20*time.Second, "the gateway is ready", func() bool {
 		res, err := client.Get(url + "/readyz")
 		if err != nil {
 			return false
@@ -245,7 +234,7 @@ func TestDevEndsQuietlyWhileItMakesItsCluster(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	p := launch(t, nil, "dev", "--data-dir", dir, "--listen", "127.0.0.1:0")
-	within(t, 20*time.Second, "initdb works", func() bool {
+	soon.Within(t, 20*time.Second, "initdb works", func() bool {
 		_, err := os.Stat(filepath.Join(dir, "postgres", "data.building", "PG_VERSION"))
 		return err == nil
 	})

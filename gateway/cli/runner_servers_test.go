@@ -12,6 +12,7 @@ import (
 	"github.com/rouse-run/rouse/authhooks/devtoken"
 	"github.com/rouse-run/rouse/gateway/config"
 	"github.com/rouse-run/rouse/gateway/server/servertest"
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 // R37: one process is a runner at several gateways and services at once, under one id, with a cursor, and credentials, at
@@ -51,13 +52,13 @@ func TestOneRunnerAtSeveralServers(t *testing.T) {
 	}
 	stop, events := run([]string{"ROUSE_TOKEN=" + strings.Join(tokens, ",")})
 	for i, p := range people {
-		within(t, 20*time.Second, "it is registered", func() bool {
+		soon.Within(t, 20*time.Second, "it is registered", func() bool {
 			code, out, _ := p.run("", "runner", "ls")
 			return code == ExitOK && strings.Contains(out, "online")
 		})
 		p.ok("type", "put", "task")
 		p.ok("entity", "spawn", "task/1", "--runner", "laptop", "-m", "hello")
-		within(t, 20*time.Second, "the run is over", func() bool { return strings.Count(events.String(), `"event":"done"`) == i+1 })
+		soon.Within(t, 20*time.Second, "the run is over", func() bool { return strings.Count(events.String(), `"event":"done"`) == i+1 })
 	}
 	if code := stop(); code != ExitOK {
 		t.Errorf("exit code %d", code)
@@ -88,7 +89,7 @@ func TestOneRunnerAtSeveralServers(t *testing.T) {
 	stop, events = run(nil, flags...)
 	for i, p := range people {
 		p.ok("entity", "send", "task/1", "more")
-		within(t, 20*time.Second, "the run is over", func() bool { return strings.Count(events.String(), `"event":"done"`) == i+1 })
+		soon.Within(t, 20*time.Second, "the run is over", func() bool { return strings.Count(events.String(), `"event":"done"`) == i+1 })
 	}
 	if code := stop(); code != ExitOK || strings.Count(events.String(), `"event":"claimed"`) != 3 {
 		t.Errorf("exit code %d after\n%s", code, events)
