@@ -89,10 +89,23 @@ func (s *Store) ClaimApply(ctx context.Context, ops []ClaimOp, wait bool) ([]Cla
 }
 
 // ClaimReap ends lapsed claims and redelivers unclaimed wakes, at most limit of
-// them.
+// them. When the database's clock was set back since the last call, leases that
+// end in what is the far future again are shortened first.
 func (s *Store) ClaimReap(ctx context.Context, limit int) (expired, redelivered, moved int, err error) {
-	err = s.row(ctx, func(r pgx.Row) error { return r.Scan(&expired, &redelivered, &moved) },
-		`select expired, redelivered, moved from rouse.claim_reap($1)`, limit)
+	if s.clock.suspect() {
+		for n := 1; n > 0; {
+			if err := s.row(ctx, func(r pgx.Row) error { return r.Scan(&n) }, `select rouse.leases_clip()`); err != nil {
+				return 0, 0, 0, err
+			}
+		}
+		s.clock.settled()
+	}
+	var at time.Time
+	err = s.row(ctx, func(r pgx.Row) error { return r.Scan(&expired, &redelivered, &moved, &at) },
+		`select expired, redelivered, moved, clock_timestamp() from rouse.claim_reap($1)`, limit)
+	if err == nil {
+		s.clock.saw(at, time.Now())
+	}
 	return
 }
 

@@ -57,6 +57,7 @@ type Store struct {
 	// bare: there is a pooler that takes no settings with a connection.
 	bare       atomic.Bool
 	generation generation
+	clock      databaseClock
 }
 
 // Open connects lazily: a database that is down now is reported by the calls,

@@ -66,8 +66,12 @@ begin
 
     if 'beat' = any (v_effects) then
         with beaten as (
-            -- A lease never shrinks, also when the database's clock has stepped back, nor goes beyond a handover's deadline.
-            update consumers c set lease_expires_at = greatest(c.lease_expires_at, least(p_now + c.lease_ttl_ms * interval '1 ms', c.release_by))
+            -- Never beyond a handover's deadline, nor beyond what can be given now: the clock may have been set back.
+            update consumers c
+               set lease_expires_at = least(greatest(c.lease_expires_at, least(p_now + c.lease_ttl_ms * interval '1 ms', c.release_by)),
+                                            p_now + c.lease_ttl_ms * interval '1 ms'),
+                   -- claim_reap looks then; it moves by itself to a lease that is longer.
+                   due_at = least(c.due_at, p_now + c.lease_ttl_ms * interval '1 ms')
               from unnest(p_verdicts) v
              where v.effect = 'beat' and c.id = any (array[v.id])
             returning c.service_id, c.name, c.entity_url, c.epoch, c.lease_expires_at

@@ -226,12 +226,12 @@ begin
                     answer.holder := r.c_holder;
                     answer.runner_id := r.runner_id;
                     answer.release_by := r.release_by;
-                    answer.lease_ms := ceil(extract(epoch from greatest(r.lease_expires_at - v_now, least(r.ttl, r.release_by - v_now))) * 1000);
+                    answer.lease_ms := ceil(extract(epoch from least(r.ttl, greatest(r.lease_expires_at - v_now, least(r.ttl, r.release_by - v_now)))) * 1000);
                     v_verdicts := v_verdicts || row(r.id, 'beat', null, null, null, null, null, null, null, null, null, null, null)::claim_verdict;
                     v_changed := v_changed || r.id;
                 elsif answer.outcome = 'ok' and r.op = 'ack' then
                     answer.release_by := r.release_by;
-                    answer.lease_ms := ceil(extract(epoch from r.lease_expires_at - v_now) * 1000);
+                    answer.lease_ms := ceil(extract(epoch from least(r.ttl, r.lease_expires_at - v_now)) * 1000);
                     if r.streams is not null then
                         v_verdicts := v_verdicts || row(r.id, 'ack', null, null, r.streams, r.positions, r.acked, r.pending, null, null, null, null, null)::claim_verdict;
                         v_changed := v_changed || r.id;
@@ -281,7 +281,7 @@ begin
                 if answer.outcome is null and r.live then
                     answer.holder := r.c_holder;
                     answer.runner_id := r.runner_id;
-                    answer.lease_ms := ceil(extract(epoch from r.lease_expires_at - v_now) * 1000);
+                    answer.lease_ms := ceil(extract(epoch from least(r.ttl, r.lease_expires_at - v_now)) * 1000);
                     if v_wake <> r.wake_id then
                         answer.outcome := 'stale';
                     elsif r.claim_id = r.c_claim_id and r.holder = r.c_holder then

@@ -235,16 +235,44 @@ func TestHolderNeverWakesItself(t *testing.T) {
 	r.hold()
 }
 
-// A lease never shrinks, also when the database's clock has stepped back.
-func TestHeartbeatNeverShrinksTheLease(t *testing.T) {
+// A heartbeat gives the whole lease anew, by the clock as it is now: one that
+// was set back does not leave a lease that ends in what is the far future again.
+// Whoever holds it was never promised more.
+func TestAHeartbeatFollowsAClockThatWasSetBack(t *testing.T) {
 	t.Parallel()
 	r, e, g := claimed(t)
 	r.after(20 * time.Second)
 	r.want("ok", e.call("heartbeat", g.Epoch, g.Wake))
-	until := *r.state(e).Lease
-	r.after(-15 * time.Second)
+	r.after(-10 * time.Minute)
+	a := r.want("ok", e.call("heartbeat", g.Epoch, g.Wake))
+	equal(t, "told", a.LeaseMS, lease.Milliseconds())
+	when(t, "lease", r.state(e).Lease, r.now.Add(lease))
+	r.hold()
+}
+
+// Whoever holds a claim and says nothing any more loses it in time, too, when
+// the clock was set back meanwhile; wakes are told again in time.
+func TestLeasesAreClippedWhenTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	r, e, g := claimed(t)
+	waiting := r.entity("/chat/waiting", toRunner("mac"))
+	r.push(waiting)
+	r.route(waiting)
+	r.beat("mac", time.Hour)
+	clip := func() int { return one[int](r, `select rouse._leases_clip($1)`, r.now) }
+	equal(t, "clipped while the clock is right", clip(), 0)
+	r.after(-10 * time.Minute)
+	equal(t, "held", r.want("held", e.acquire().with("claim_id", "other")).LeaseMS, lease.Milliseconds())
+	equal(t, "clipped", clip(), 2)
+	equal(t, "clipped again", clip(), 0)
+	when(t, "lease", r.state(e).Lease, r.now.Add(lease))
+	when(t, "the claim's lease", r.state(e).Claims[0].Lease, r.now.Add(lease))
 	r.want("ok", e.call("heartbeat", g.Epoch, g.Wake))
-	when(t, "lease", r.state(e).Lease, until)
+	r.after(lease)
+	got := r.reap()
+	equal(t, "ended", got.Expired, 1)
+	equal(t, "told again", got.Redelivered, 1)
+	r.want("stale", e.call("heartbeat", g.Epoch, g.Wake))
 	r.hold()
 }
 
