@@ -91,6 +91,29 @@ type entry struct {
 	ClaimToken string `json:"claimToken"`
 }
 
+// work registers a runner, spawns chat/id for it, sends it a message and claims
+// the wake.
+func (a actor) work(id, runner string) *client.WakeNotification {
+	a.t.Helper()
+	ctx := a.t.Context()
+	if r, err := a.RegisterRunnerWithResponse(ctx, nil, client.RunnerRegister{ID: runner, Label: runner}); err != nil || r.JSON201 == nil {
+		a.t.Fatal(err)
+	}
+	policy := &client.DispatchPolicy{Targets: []client.DispatchTarget{{Type: "runner", RunnerID: &runner}}}
+	if r, err := a.SpawnEntityWithResponse(ctx, "chat", id, nil, client.SpawnRequest{DispatchPolicy: policy}); err != nil || r.JSON201 == nil {
+		a.t.Fatalf("%v %s", err, r.Body)
+	}
+	if _, err := a.SendToEntityWithResponse(ctx, "chat", id, nil, client.SendRequest{Payload: []byte(`1`)}); err != nil {
+		a.t.Fatal(err)
+	}
+	e, _ := a.wake("runners/"+runner+"/wake", "-1")
+	c, err := a.ClaimForRunnerWithResponse(ctx, runner, nil, client.RunnerClaim{WakeID: &e.WakeID})
+	if err != nil || c.JSON200 == nil {
+		a.t.Fatalf("%v %s", err, c.Body)
+	}
+	return c.JSON200
+}
+
 // wake tails a wake stream from after until it has a wake.
 func (a actor) wake(path, after string) (entry, string) {
 	a.t.Helper()

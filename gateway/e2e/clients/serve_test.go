@@ -117,24 +117,10 @@ func TestErrorStream(t *testing.T) {
 	if r, err := kyle.PutEntityTypeWithResponse(ctx, nil, client.EntityTypePut{Name: "chat", Description: ptr("")}); err != nil || r.JSON201 == nil {
 		t.Fatal(err)
 	}
-	if r, err := kyle.RegisterRunnerWithResponse(ctx, nil, client.RunnerRegister{ID: "mac", Label: "Mac"}); err != nil || r.JSON201 == nil {
-		t.Fatal(err)
-	}
-	policy := &client.DispatchPolicy{Targets: []client.DispatchTarget{{Type: "runner", RunnerID: ptr("mac")}}}
-	if r, err := kyle.SpawnEntityWithResponse(ctx, "chat", "1", nil, client.SpawnRequest{DispatchPolicy: policy}); err != nil || r.JSON201 == nil {
-		t.Fatalf("%v %s", err, r.Body)
-	}
+	held := kyle.work("1", "mac")
 	// Its name cannot be taken before it exists.
 	if r, err := mallory.CreateStreamWithBodyWithResponse(ctx, "chat/1/error", nil, "text/plain", strings.NewReader("mine")); err != nil || r.StatusCode() != 403 || code(r.ApplicationProblemJSONDefault) != "PATH_RESERVED" {
 		t.Errorf("%v %d %s", err, r.StatusCode(), r.Body)
-	}
-	if _, err := kyle.SendToEntityWithResponse(ctx, "chat", "1", nil, client.SendRequest{Payload: []byte(`1`)}); err != nil {
-		t.Fatal(err)
-	}
-	e, _ := kyle.wake("runners/mac/wake", "-1")
-	c, err := kyle.ClaimForRunnerWithResponse(ctx, "mac", nil, client.RunnerClaim{WakeID: &e.WakeID})
-	if err != nil || c.JSON200 == nil {
-		t.Fatalf("%v %s", err, c.Body)
 	}
 	body := `{"headers":{"operation":"insert"},"type":"error","key":"e-1","value":{"message":"exit 1"}}`
 	write := func(a actor, token string) int {
@@ -150,21 +136,7 @@ func TestErrorStream(t *testing.T) {
 		t.Errorf("junk before the first write: %d", st)
 	}
 	// Nor by the holder of another entity, whose token is as good as any there.
-	if r, err := mallory.RegisterRunnerWithResponse(ctx, nil, client.RunnerRegister{ID: "pc", Label: "PC"}); err != nil || r.JSON201 == nil {
-		t.Fatal(err)
-	}
-	own := &client.DispatchPolicy{Targets: []client.DispatchTarget{{Type: "runner", RunnerID: ptr("pc")}}}
-	if r, err := mallory.SpawnEntityWithResponse(ctx, "chat", "2", nil, client.SpawnRequest{DispatchPolicy: own}); err != nil || r.JSON201 == nil {
-		t.Fatalf("%v %s", err, r.Body)
-	}
-	if _, err := mallory.SendToEntityWithResponse(ctx, "chat", "2", nil, client.SendRequest{Payload: []byte(`1`)}); err != nil {
-		t.Fatal(err)
-	}
-	f, _ := mallory.wake("runners/pc/wake", "-1")
-	foreign, err := mallory.ClaimForRunnerWithResponse(ctx, "pc", nil, client.RunnerClaim{WakeID: &f.WakeID})
-	if err != nil || foreign.JSON200 == nil {
-		t.Fatalf("%v %s", err, foreign.Body)
-	}
+	foreign := mallory.work("2", "pc")
 	errorStreams := func() (n int) {
 		t.Helper()
 		if err := in.DB.Conn(t).QueryRow(ctx, `select count(*) from rouse.streams where kind = 'error'`).Scan(&n); err != nil {
@@ -172,18 +144,18 @@ func TestErrorStream(t *testing.T) {
 		}
 		return n
 	}
-	if st, n := write(mallory, *foreign.JSON200.WriteToken), errorStreams(); st != 401 || n != 0 {
+	if st, n := write(mallory, *foreign.WriteToken), errorStreams(); st != 401 || n != 0 {
 		t.Errorf("a foreign holder before the first write: %d, and %d error streams are there", st, n)
 	}
 	for range 2 {
-		if st := write(kyle, *c.JSON200.WriteToken); st >= 300 {
+		if st := write(kyle, *held.WriteToken); st >= 300 {
 			t.Fatalf("the holder: %d", st)
 		}
 	}
 	if st := write(mallory, "rouse_wt_junk"); st != 401 {
 		t.Errorf("junk: %d", st)
 	}
-	if st, n := write(mallory, *foreign.JSON200.WriteToken), errorStreams(); st != 401 || n != 1 {
+	if st, n := write(mallory, *foreign.WriteToken), errorStreams(); st != 401 || n != 1 {
 		t.Errorf("a foreign holder: %d, and %d error streams are there", st, n)
 	}
 	if r, err := kyle.ReadStreamWithResponse(ctx, "chat/1/error", nil); err != nil || strings.Count(string(r.Body), "exit 1") != 2 {
@@ -192,9 +164,9 @@ func TestErrorStream(t *testing.T) {
 	if r, err := mallory.ReadStreamWithResponse(ctx, "chat/1/error", nil); err != nil || r.StatusCode() != 401 {
 		t.Errorf("%v %d", err, r.StatusCode())
 	}
-	tail := (*c.JSON200.Streams)[0].Offset
-	d, err := kyle.WakeCallbackWithResponse(ctx, e.WakeID, &client.WakeCallbackParams{ElectricClaimToken: c.JSON200.ClaimToken},
-		client.WakeCallback{Epoch: c.JSON200.Epoch, Done: ptr(true), Error: ptr("exit 1"), Acks: &[]client.AckBody{{Path: ptr("/chat/1/main"), Offset: tail}}})
+	tail := (*held.Streams)[0].Offset
+	d, err := kyle.WakeCallbackWithResponse(ctx, *held.WakeID, &client.WakeCallbackParams{ElectricClaimToken: held.ClaimToken},
+		client.WakeCallback{Epoch: held.Epoch, Done: ptr(true), Error: ptr("exit 1"), Acks: &[]client.AckBody{{Path: ptr("/chat/1/main"), Offset: tail}}})
 	if err != nil || d.JSON200 == nil || *d.JSON200.NextWake {
 		t.Fatalf("%v %s", err, d.Body)
 	}

@@ -22,21 +22,7 @@ func TestAHoldersEventsAreChecked(t *testing.T) {
 	if r, err := kyle.PutEntityTypeWithResponse(ctx, nil, client.EntityTypePut{Name: "chat", Description: ptr(""), StateSchemas: &schemas}); err != nil || r.JSON201 == nil {
 		t.Fatalf("%v %s", err, r.Body)
 	}
-	if r, err := kyle.RegisterRunnerWithResponse(ctx, nil, client.RunnerRegister{ID: "mac", Label: "Mac"}); err != nil || r.JSON201 == nil {
-		t.Fatal(err)
-	}
-	policy := &client.DispatchPolicy{Targets: []client.DispatchTarget{{Type: "runner", RunnerID: ptr("mac")}}}
-	if r, err := kyle.SpawnEntityWithResponse(ctx, "chat", "1", nil, client.SpawnRequest{DispatchPolicy: policy}); err != nil || r.JSON201 == nil {
-		t.Fatalf("%v %s", err, r.Body)
-	}
-	if _, err := kyle.SendToEntityWithResponse(ctx, "chat", "1", nil, client.SendRequest{Payload: []byte(`1`)}); err != nil {
-		t.Fatal(err)
-	}
-	e, _ := kyle.wake("runners/mac/wake", "-1")
-	c, err := kyle.ClaimForRunnerWithResponse(ctx, "mac", nil, client.RunnerClaim{WakeID: &e.WakeID})
-	if err != nil || c.JSON200 == nil {
-		t.Fatalf("%v %s", err, c.Body)
-	}
+	c := kyle.work("1", "mac")
 	const (
 		good    = `{"type":"note","key":"n","value":{"text":"kept"},"headers":{"operation":"insert"}}`
 		bad     = `{"type":"note","key":"n","value":{"secret":"dropped"},"headers":{"operation":"insert"}}`
@@ -49,13 +35,13 @@ func TestAHoldersEventsAreChecked(t *testing.T) {
 		status      int
 		code        string
 	}{
-		{*c.JSON200.WriteToken, good, 204, ""},
-		{*c.JSON200.WriteToken, "[" + good + "," + text + "," + gone + "]", 204, ""},
-		{*c.JSON200.WriteToken, unknown, 422, "UNKNOWN_EVENT_TYPE"},
-		{*c.JSON200.WriteToken, bad, 422, "SCHEMA_VALIDATION_FAILED"},
-		{*c.JSON200.WriteToken, "[" + good + "," + bad + "]", 422, "SCHEMA_VALIDATION_FAILED"},
+		{*c.WriteToken, good, 204, ""},
+		{*c.WriteToken, "[" + good + "," + text + "," + gone + "]", 204, ""},
+		{*c.WriteToken, unknown, 422, "UNKNOWN_EVENT_TYPE"},
+		{*c.WriteToken, bad, 422, "SCHEMA_VALIDATION_FAILED"},
+		{*c.WriteToken, "[" + good + "," + bad + "]", 422, "SCHEMA_VALIDATION_FAILED"},
 		{"rouse_wt_junk", bad, 401, "UNAUTHORIZED"},
-		{*c.JSON200.ClaimToken, bad, 401, "UNAUTHORIZED"},
+		{*c.ClaimToken, bad, 401, "UNAUTHORIZED"},
 	} {
 		for name, a := range map[string]actor{"one": kyle, "two": there} {
 			r, err := a.AppendToStreamWithBodyWithResponse(ctx, "chat/1/main", &client.AppendToStreamParams{ElectricClaimToken: &tc.token}, "application/json", strings.NewReader(tc.body))
@@ -69,13 +55,13 @@ func TestAHoldersEventsAreChecked(t *testing.T) {
 		t.Errorf("%v %s", err, r.Body)
 	}
 	// A claim that is over is told so before anything is said of schemas.
-	d, err := kyle.WakeCallbackWithResponse(ctx, e.WakeID, &client.WakeCallbackParams{ElectricClaimToken: c.JSON200.ClaimToken},
-		client.WakeCallback{Epoch: c.JSON200.Epoch, Done: ptr(true)})
+	d, err := kyle.WakeCallbackWithResponse(ctx, *c.WakeID, &client.WakeCallbackParams{ElectricClaimToken: c.ClaimToken},
+		client.WakeCallback{Epoch: c.Epoch, Done: ptr(true)})
 	if err != nil || d.JSON200 == nil {
 		t.Fatalf("%v %s", err, d.Body)
 	}
 	for _, a := range []actor{kyle, there} {
-		r, err := a.AppendToStreamWithBodyWithResponse(ctx, "chat/1/main", &client.AppendToStreamParams{ElectricClaimToken: c.JSON200.WriteToken}, "application/json", strings.NewReader(bad))
+		r, err := a.AppendToStreamWithBodyWithResponse(ctx, "chat/1/main", &client.AppendToStreamParams{ElectricClaimToken: c.WriteToken}, "application/json", strings.NewReader(bad))
 		if err != nil || r.StatusCode() != 401 {
 			t.Errorf("after the release: %v %d %s", err, r.StatusCode(), r.Body)
 		}
