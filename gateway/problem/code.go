@@ -88,7 +88,6 @@ const (
 	UnknownMessageType     Code = "UNKNOWN_MESSAGE_TYPE"
 	UnknownEventType       Code = "UNKNOWN_EVENT_TYPE"
 	RateLimited            Code = "RATE_LIMITED"
-	HeadersTooLarge        Code = "HEADERS_TOO_LARGE"
 	Internal               Code = "INTERNAL_SERVER_ERROR"
 	ServeEndpointMismatch  Code = "SERVE_ENDPOINT_NAME_MISMATCH"
 	ServeEndpointFailed    Code = "SERVE_ENDPOINT_UNREACHABLE"
@@ -171,7 +170,6 @@ var table = map[Code]Info{
 	UnknownMessageType:     {422, "The message type is not known", false, 0},
 	UnknownEventType:       {422, "The event type is not known", false, 0},
 	RateLimited:            {429, "Too many requests", true, time.Second},
-	HeadersTooLarge:        {431, "The headers are too large", false, 0},
 	Internal:               {500, "Internal error", true, 0},
 	ServeEndpointMismatch:  {400, "The serve endpoint announces another type", false, 0},
 	ServeEndpointFailed:    {502, "The serve endpoint did not answer", true, time.Second},
