@@ -15,7 +15,8 @@ func TestThePageOfCodesIsCurrent(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	b.WriteString("# Error codes\n\nEvery error is `application/problem+json` (RFC 9457) with a `code` that never changes its meaning, and the same\n" +
-		"code and text in the member `error`. `retryable` says whether the same request can succeed later.\n\n" +
+		"code and text in the member `error`. `retryable` says whether the same request can succeed later. Only what is no\n" +
+		"request yet is answered in plain text: headers that are too large (431), or that are none (400).\n\n" +
 		"| code | status | meaning | retry |\n|---|---|---|---|\n")
 	for _, c := range Codes() {
 		info, retry := c.Info(), ""
