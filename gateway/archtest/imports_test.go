@@ -57,7 +57,7 @@ func within(path string, roots ...string) bool {
 }
 
 // testing packages are imported by tests only, so what they import themselves harms no binary.
-var testSupport = []string{"gateway/devpg/pgtest", "gateway/server/servertest", "gateway/soon", "gateway/e2e", "gateway/bench", "sql/mutextest", "sql/subscriptiontest"}
+var testSupport = []string{"gateway/devpg/pgtest", "gateway/server/servertest", "gateway/soon", "gateway/e2e", "gateway/bench", "sql/interleave", "sql/mutextest", "sql/subscriptiontest"}
 
 // onlyBy: whoever imports something below the key must be within the values.
 var onlyBy = map[string][]string{

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/rouse-run/rouse/sql/interleave"
 )
 
 // TestWaitingOutlivesNoLease: a call that waits for a row until its lease has
@@ -32,7 +34,7 @@ func TestWaitingOutlivesNoLease(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			r.runner("mac", 0)
-			gate, caller := newSession(t, r, "gate"), newSession(t, r, "caller")
+			gate, caller := interleave.NewSession(t, r.db, "gate"), interleave.NewSession(t, r.db, "caller")
 			monitor := r.db.Conn(t)
 			// On a machine that is starved the schedule cannot be had at once: the
 			// call comes too late, or waits longer than any lock is waited for.
@@ -47,7 +49,7 @@ func TestWaitingOutlivesNoLease(t *testing.T) {
 }
 
 // outlive lets one call wait past its lease; false when time was not with it.
-func outlive(t *testing.T, r *rig, n int, gate, caller *session, monitor *pgx.Conn, lock string, calls func(*rig, entity) []call, want string) bool {
+func outlive(t *testing.T, r *rig, n int, gate, caller *interleave.Session, monitor *pgx.Conn, lock string, calls func(*rig, entity) []call, want string) bool {
 	t.Helper()
 	e := wakingEntity(r, n)
 	r.exec(`update rouse.consumers set lease_ttl_ms = 1500 where id = $1`, e.consumer)
@@ -56,29 +58,29 @@ func outlive(t *testing.T, r *rig, n int, gate, caller *session, monitor *pgx.Co
 		return one[bool](r, `select lease_expires_at > clock_timestamp() from rouse.consumers where id = $1`, e.consumer)
 	}
 	c := calls(r, e)
-	ctx, cancel := context.WithTimeout(r.ctx(), 2*scheduleTimeout)
+	ctx, cancel := context.WithTimeout(r.ctx(), 2*interleave.Timeout)
 	defer cancel()
-	caller.out, caller.err = nil, nil
-	gate.exec(ctx, "begin")
-	gate.do(ctx, call{"gate", `select count(*)::text from (` + lock + `) g`, []any{e.consumer}})
-	if err := gate.done(ctx); err != nil {
+	caller.Out, caller.Err = nil, nil
+	gate.Exec(ctx, "begin")
+	gate.Do(ctx, sqlCall("gate", `select count(*)::text from (`+lock+`) g`, e.consumer))
+	if err := gate.Done(ctx); err != nil {
 		t.Fatal(err)
 	}
-	caller.do(ctx, c[0])
-	if err := caller.settled(ctx, monitor); err != nil {
+	caller.Do(ctx, c[0])
+	if err := caller.Settled(ctx, monitor); err != nil {
 		t.Fatal(err)
 	}
-	waits, inTime := caller.running > 0, live()
+	waits, inTime := caller.Waits(), live()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for live() {
 		<-tick.C
 	}
-	gate.exec(ctx, "commit")
-	if err := gate.done(ctx); err != nil {
+	gate.Exec(ctx, "commit")
+	if err := gate.Done(ctx); err != nil {
 		t.Fatal(err)
 	}
-	err := caller.done(ctx)
+	err := caller.Done(ctx)
 	var pe *pgconn.PgError
 	if errors.As(err, &pe) && pe.Code == "55P03" || err == nil && (!waits || !inTime) {
 		return false
@@ -86,6 +88,6 @@ func outlive(t *testing.T, r *rig, n int, gate, caller *session, monitor *pgx.Co
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "outcome", caller.out[0], want)
+	equal(t, "outcome", caller.Out[0], want)
 	return true
 }

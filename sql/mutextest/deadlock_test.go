@@ -52,11 +52,11 @@ func routeBoth(first, then entity) call {
 }
 
 func batchCall(ops ...op) call {
-	return call{"batch", `select string_agg((answer).outcome, ' ' order by ord) from rouse.claim_apply($1, $2)`, []any{opsJSON(ops...), false}}
+	return sqlCall("batch", `select string_agg((answer).outcome, ' ' order by ord) from rouse.claim_apply($1, $2)`, opsJSON(ops...), false)
 }
 
 // stub stands for a call while calls are only counted.
-var stub = []call{{name: "stub"}}
+var stub = []call{{Name: "stub"}}
 
 func TestNoDeadlockBetweenBatches(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,7 @@ import (
 // argument of a call that can answer busy is whether it waits.
 func appendCall(path func(world) string) func(world) call {
 	return func(w world) call {
-		return call{"append", `select outcome from (` + appendSQL + `) q`, []any{path(w), epochStart, false}}
+		return sqlCall("append", `select outcome from (`+appendSQL+`) q`, path(w), epochStart, false)
 	}
 }
 
@@ -19,7 +19,7 @@ func opCall(name string, acks func(w world) []any) func(world) call {
 		if acks != nil {
 			o["acks"] = acks(w)
 		}
-		return call{name, `select (answer).outcome from rouse._claim_apply($1, $3, $2)`, []any{opsJSON(o), epochStart, false}}
+		return sqlCall(name, `select (answer).outcome from rouse._claim_apply($1, $3, $2)`, opsJSON(o), epochStart, false)
 	}
 }
 
@@ -35,33 +35,33 @@ var calls = map[string]func(world) call{
 	"release":        opCall("release", all),
 	"release no ack": opCall("release", nil),
 	"acquire": func(w world) call {
-		return call{"acquire", `select (answer).outcome from rouse._claim_apply($1, $3, $2)`, []any{opsJSON(w.s.acquire("other")), epochStart, false}}
+		return sqlCall("acquire", `select (answer).outcome from rouse._claim_apply($1, $3, $2)`, opsJSON(w.s.acquire("other")), epochStart, false)
 	},
 	"route": func(w world) call {
-		return call{"route", `select outcome from rouse._dispatch_route(array[$1::bigint], array[(select tail from rouse.streams where id = $1)], $2)`, []any{w.stream, epochStart}}
+		return sqlCall("route", `select outcome from rouse._dispatch_route(array[$1::bigint], array[(select tail from rouse.streams where id = $1)], $2)`, w.stream, epochStart)
 	},
 	"lapse": func(w world) call {
-		return call{"lapse", `select expired::text from rouse._claim_reap(10, $1::timestamptz + interval '1 hour')`, []any{epochStart}}
+		return sqlCall("lapse", `select expired::text from rouse._claim_reap(10, $1::timestamptz + interval '1 hour')`, epochStart)
 	},
 	"forget": func(w world) call {
-		return call{"forget", `select rouse.subscription_unwatch(1, $1, 'x', $2)`, []any{w.s.id, w.path}}
+		return sqlCall("forget", `select rouse.subscription_unwatch(1, $1, 'x', $2)`, w.s.id, w.path)
 	},
 	"name": func(w world) call {
-		return call{"name", `select rouse.subscription_watch(1, $1, 'x', array[$2]) || (rouse.subscription_settle(1, $1, null, null, 100)).outcome`, []any{w.s.id, w.second}}
+		return sqlCall("name", `select rouse.subscription_watch(1, $1, 'x', array[$2]) || (rouse.subscription_settle(1, $1, null, null, 100)).outcome`, w.s.id, w.second)
 	},
 	"delete subscription": func(w world) call {
-		return call{"delete subscription", `select rouse.subscription_delete(1, $1, 'x')::text`, []any{w.s.id}}
+		return sqlCall("delete subscription", `select rouse.subscription_delete(1, $1, 'x')::text`, w.s.id)
 	},
-	"tidy": func(w world) call { return call{"tidy", `select rouse.subscription_tidy(100)::text`, nil} },
+	"tidy": func(w world) call { return sqlCall("tidy", `select rouse.subscription_tidy(100)::text`) },
 	"delete stream": func(w world) call {
-		return call{"delete stream", `select outcome from rouse._stream_delete(1, $1, false, $2)`, []any{w.path, epochStart}}
+		return sqlCall("delete stream", `select outcome from rouse._stream_delete(1, $1, false, $2)`, w.path, epochStart)
 	},
 	"make": func(w world) call {
-		return call{"make", `select outcome from rouse._stream_create(1, $1, 'application/json', null, null, false, '{"a": 1}', 1, null, null, null, null, 'app', null, null, $2)`, []any{w.path + "2", epochStart}}
+		return sqlCall("make", `select outcome from rouse._stream_create(1, $1, 'application/json', null, null, false, '{"a": 1}', 1, null, null, null, null, 'app', null, null, $2)`, w.path+"2", epochStart)
 	},
 	"subscribe": func(w world) call {
-		return call{"subscribe", `select rouse.subscription_register(1, 'x' || $1, 'webhook', null, array[$2], null, 'https://x', null, null, 1000, '', 'x', true)
-			|| (rouse.subscription_settle(1, 'x' || $1, null, null, 100)).outcome`, []any{w.s.id, w.path}}
+		return sqlCall("subscribe", `select rouse.subscription_register(1, 'x' || $1, 'webhook', null, array[$2], null, 'https://x', null, null, 1000, '', 'x', true)
+			|| (rouse.subscription_settle(1, 'x' || $1, null, null, 100)).outcome`, w.s.id, w.path)
 	},
 }
 
@@ -104,6 +104,6 @@ func TestSessionsThatMeetLoseNothing(t *testing.T) {
 				return out
 			}
 		}
-		t.Run(strings.Join(p[0], "+")+" against "+strings.Join(p[1], "+"), func(t *testing.T) { interleave(t, side(p[0]), side(p[1])) })
+		t.Run(strings.Join(p[0], "+")+" against "+strings.Join(p[1], "+"), func(t *testing.T) { schedules(t, side(p[0]), side(p[1])) })
 	}
 }

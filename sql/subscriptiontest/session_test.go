@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/rouse-run/rouse/sql/interleave"
 )
 
 // invariants are queries that find what must never be there.
@@ -57,94 +56,10 @@ func (r *rig) nothingLost() {
 	}
 }
 
-// session runs statements one after another in one transaction of its own.
-type session struct {
-	name     string
-	conn     *pgx.Conn
-	work     chan func() error
-	finished chan error
-	running  int
-	out      []string
-	err      error
-}
-
-func newSession(r *rig, name string) *session {
-	s := &session{name: name, conn: r.db.Conn(r.t), work: make(chan func() error, 16), finished: make(chan error, 16)}
-	go func() {
-		for f := range s.work {
-			s.finished <- f()
-		}
-		close(s.finished)
-	}()
-	r.t.Cleanup(func() {
-		close(s.work)
-		for range s.finished { //nolint:revive // waits for the goroutine's end before the connection closes
-		}
-	})
-	return s
-}
-
-func (s *session) do(ctx context.Context, c call) {
-	s.running++
-	s.work <- func() error {
-		var out *string
-		err := s.conn.QueryRow(ctx, c.sql, c.args...).Scan(&out)
-		if errors.Is(err, pgx.ErrNoRows) {
-			err = nil
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %s: %w", s.name, c.name, err)
-		}
-		if out != nil {
-			s.out = append(s.out, *out)
-		} else {
-			s.out = append(s.out, "")
-		}
-		return nil
-	}
-}
-
-func (s *session) exec(ctx context.Context, sql string) {
-	s.running++
-	s.work <- func() error {
-		_, err := s.conn.Exec(ctx, sql)
-		return err
-	}
-}
-
-// settled waits until the session is idle, or, with a monitor, waits for another.
-func (s *session) settled(ctx context.Context, monitor *pgx.Conn) error {
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for s.running > 0 {
-		select {
-		case err := <-s.finished:
-			s.running--
-			s.err = errors.Join(s.err, err)
-		case <-tick.C:
-			var blocked bool
-			if monitor == nil {
-				continue
-			}
-			if err := monitor.QueryRow(ctx, `select cardinality(pg_blocking_pids($1)) > 0`, s.conn.PgConn().PID()).Scan(&blocked); err != nil {
-				return err
-			}
-			if blocked {
-				return nil
-			}
-		case <-ctx.Done():
-			return fmt.Errorf("%s hangs: %w", s.name, ctx.Err())
-		}
-	}
-	return s.err
-}
-
 // call is one statement of a session; it answers a word.
-type call struct {
-	name string
-	sql  string
-	args []any
-}
+type call = interleave.Call
+
+func sqlCall(name, sql string, args ...any) call { return call{Name: name, SQL: sql, Args: args} }
 
 // world is what a pair of sessions meets on: a subscription, claimed and with an
 // unread stream, fresh for each schedule.
@@ -169,105 +84,47 @@ func (r *rig) world(n int) world {
 	return w
 }
 
-// orders are the interleavings of two sessions with na and nb steps.
-func orders(na, nb int) []string {
-	if na == 0 || nb == 0 {
-		return []string{strings.Repeat("a", na) + strings.Repeat("b", nb)}
-	}
-	var out []string
-	for _, rest := range orders(na-1, nb) {
-		out = append(out, "a"+rest)
-	}
-	for _, rest := range orders(na, nb-1) {
-		out = append(out, "b"+rest)
-	}
-	return out
-}
-
 // gates are rows that a third session holds while both others queue up.
 var gates = []string{
-	`select count(*)::text from (select 1 from rouse.consumers where id = :consumer for update) g`,
-	`select count(*)::text from (select 1 from rouse.streams where id = :stream for no key update) g`,
-	`select count(*)::text from (select 1 from rouse.streams where path = ':wake' for no key update) g`,
+	`select 1 from rouse.consumers where id = :consumer for update`,
+	`select 1 from rouse.streams where id = :stream for no key update`,
+	`select 1 from rouse.streams where path = ':wake' for no key update`,
 }
 
-// interleave takes two sessions through every interleaving of their statements
-// and commits, and through every gate with both orders of arrival. A busy or
-// retry answer is asked again afterwards, as the gateway does.
-func interleave(t *testing.T, a, b func(w world) []call) {
+// schedules takes two sessions through every schedule of their statements. A busy
+// or retry answer is asked again afterwards, as the gateway does.
+func schedules(t *testing.T, a, b func(w world) []call) {
 	t.Parallel()
 	r := newRig(t)
-	sa, sb, sh := newSession(r, "a"), newSession(r, "b"), newSession(r, "gate")
-	monitor := r.db.Conn(t)
-	n := 0
-	schedule := func(order, gate string) {
-		n++
+	again := func(out []string, calls []call) {
+		for i, o := range out {
+			args := slices.Clone(calls[i].Args)
+			switch o {
+			case "busy":
+				args[len(args)-1] = true // wait
+			case "retry":
+			default:
+				continue
+			}
+			one[*string](r, calls[i].SQL, args...)
+		}
+	}
+	interleave.Run(t, r.db, len(a(world{})), len(b(world{})), gates, func(n int) interleave.Meeting {
 		w := r.world(n)
-		calls := map[rune][]call{'a': a(w), 'b': b(w)}
-		ctx, cancel := context.WithTimeout(r.ctx(), 20*time.Second)
-		defer cancel()
-		check := func(err error) {
-			t.Helper()
-			if err == nil {
-				return
+		m := interleave.Meeting{A: a(w), B: b(w),
+			Gate: strings.NewReplacer(":consumer", fmt.Sprint(w.s.consumer), ":stream", fmt.Sprint(w.stream), ":wake", w.wStream)}
+		m.Check = func(_ context.Context, outA, outB []string) error {
+			if why := r.broken(); why != "" {
+				return errors.New(why)
 			}
-			var pe *pgconn.PgError
-			if errors.As(err, &pe) {
-				err = fmt.Errorf("%w: %s", err, pe.Detail)
+			again(outA, m.A)
+			again(outB, m.B)
+			if why := r.broken(); why != "" {
+				return errors.New("after asking again: " + why)
 			}
-			t.Fatalf("schedule %s, gate %q: %v (a: %v, b: %v)", order, gate, err, sa.out, sb.out)
+			r.nothingLost()
+			return nil
 		}
-		for _, s := range []*session{sa, sb, sh} {
-			s.out, s.err = nil, nil
-			s.exec(ctx, "begin")
-			check(s.settled(ctx, nil))
-		}
-		if gate != "" {
-			sh.do(ctx, call{"gate", strings.NewReplacer(":consumer", fmt.Sprint(w.s.consumer), ":stream", fmt.Sprint(w.stream), ":wake", w.wStream).Replace(gate), nil})
-			check(sh.settled(ctx, nil))
-		}
-		step := map[rune]int{}
-		for _, who := range order {
-			s := map[rune]*session{'a': sa, 'b': sb}[who]
-			if i := step[who]; i < len(calls[who]) {
-				s.do(ctx, calls[who][i])
-			} else {
-				s.exec(ctx, "commit")
-			}
-			step[who]++
-			check(s.settled(ctx, monitor))
-		}
-		sh.exec(ctx, "commit")
-		for _, s := range []*session{sh, sa, sb} {
-			check(s.settled(ctx, nil))
-		}
-		if why := r.broken(); why != "" {
-			check(errors.New(why))
-		}
-		for who, s := range map[rune]*session{'a': sa, 'b': sb} {
-			for i, out := range s.out {
-				if c := calls[who][i]; out == "busy" {
-					args := append([]any(nil), c.args...)
-					args[len(args)-1] = true // wait
-					one[*string](r, c.sql, args...)
-				} else if out == "retry" {
-					one[*string](r, c.sql, c.args...)
-				}
-			}
-		}
-		if why := r.broken(); why != "" {
-			check(errors.New("after asking again: " + why))
-		}
-		r.nothingLost()
-	}
-	w := world{}
-	na, nb := len(a(w))+1, len(b(w))+1
-	for _, o := range orders(na, nb) {
-		schedule(o, "")
-	}
-	for _, g := range gates {
-		schedule(strings.Repeat("a", na)+strings.Repeat("b", nb), g)
-		schedule(strings.Repeat("b", nb)+strings.Repeat("a", na), g)
-	}
-	t.Logf("%d schedules", n)
+		return m
+	})
 }
