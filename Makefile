@@ -24,6 +24,7 @@ run: build ## the story, on a gateway and a Postgres of its own: a phone, a lapt
 test: ## everything that is checked before a change lands
 	@.ci/deps go cc postgres node python chromium
 	$(GO) vet ./...
+	$(GO) vet -tags faults ./gateway/e2e/fault
 	cd gateway/bench && $(GO) vet ./... && $(GO) test ./...
 	$(GO) test -race -timeout 20m ./...
 
@@ -37,6 +38,12 @@ test-postgres: ## the tests that a Postgres matters to, on VERSION=15, 16, 17 or
 	@.ci/deps go
 	bin=$$(.ci/postgres $(VERSION)) || exit 1; [ -x "$$bin/pg_dump" ] || skip='-skip TestSchemaSnapshotIsWhatMigrationsMake'; \
 	  ROUSE_PG_BIN=$$bin $(GO) test -p 1 -timeout 20m $$skip $(ON_POSTGRES)
+
+.PHONY: test-faults
+test-faults: ## failover, lost slots, jumping clocks, full disks, under load, on VERSION of Postgres; as root, for the disks
+	@.ci/deps go faketime
+	bin=$$(.ci/postgres $(VERSION)) || exit 1; \
+	  ROUSE_PG_BIN=$$bin $(GO) test -tags faults -parallel 2 -timeout 30m -v ./gateway/e2e/fault
 
 .PHONY: bench
 bench: build ## the figures of the performance page, next to those of other systems in the same run

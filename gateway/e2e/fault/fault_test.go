@@ -23,6 +23,7 @@ func underLoad(t *testing.T, w *world, workers, minimum int, breakIt func()) {
 	finish, end := context.WithCancel(t.Context())
 	defer end()
 	l := w.startLoad(ctx, finish, 3, 2, workers)
+	w.load = l
 	half := loadTime(t, 1500*time.Millisecond)
 	pause(ctx, half)
 	broke := time.Now()

@@ -40,6 +40,7 @@ type load struct {
 	logged  map[string][]acked // by producer
 	grants  map[string]string  // consumer/epoch → claim id
 	retries int
+	refused map[string]int // by code: what was answered that was tried again
 	okSends []time.Time
 	okGrant []time.Time
 	lost    []string // what should not have been answered
@@ -53,7 +54,7 @@ const logPath = "/log/plain"
 
 func (w *world) startLoad(ctx, finish context.Context, senders, producers, workers int) *load {
 	w.t.Helper()
-	l := &load{w: w, ctx: ctx, finish: finish, sent: map[string][]acked{}, logged: map[string][]acked{}, grants: map[string]string{}}
+	l := &load{w: w, ctx: ctx, finish: finish, sent: map[string][]acked{}, logged: map[string][]acked{}, grants: map[string]string{}, refused: map[string]int{}}
 	w.must(w.clients[0].Do(ctx, "PUT", logPath, nil, map[string]string{"Content-Type": "application/json"}), 200, 201)
 	for i := range senders {
 		l.wg.Go(func() { l.send(i) })
@@ -77,9 +78,22 @@ func (l *load) insist(f func(*wire.Client) wire.Answer) wire.Answer {
 		}
 		l.mu.Lock()
 		l.retries++
+		if a.Status != 0 {
+			l.refused[fmt.Sprintf("%d %s", a.Status, a.Code)]++
+		}
 		l.mu.Unlock()
 		pause(l.finish, 10*time.Millisecond)
 	}
+}
+
+// refusals are the answers that were tried again.
+func (l *load) refusals() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, k := range l.refused {
+		n += k
+	}
+	return n
 }
 
 func (l *load) unexpected(what string, a wire.Answer) {
@@ -341,11 +355,18 @@ func (l *load) audit(minimum int) {
 		l.inOrder("producer "+id, acks, by[id])
 		appends += len(acks)
 	}
+	for answer, n := range l.refused {
+		// A fault has a code, and says that another try may help.
+		if !strings.HasPrefix(answer, "503 ") && !strings.HasPrefix(answer, "504 ") || strings.HasSuffix(answer, " ") {
+			t.Errorf("%d calls were answered %q", n, answer)
+		}
+	}
+	t.Logf("answers that were tried again: %v", l.refused)
 	var bad, claims, expired int
 	w.scan(`select (select count(*) from rouse.consumer_claims k1 join rouse.consumer_claims k2
-			on k1.consumer_id = k2.consumer_id and k1.epoch < k2.epoch and k1.claimed_at > k2.claimed_at)
+			on k1.consumer_id = k2.consumer_id and k1.epoch < k2.epoch and k1.claimed_at > k2.claimed_at and $1)
 		+ (select count(*) from (select consumer_id from rouse.consumer_claims where status = 'active' group by 1 having count(*) > 1) x)
-		+ (select count(*) from rouse.consumers c where (select max(epoch) from rouse.wake_notifications n where n.consumer_id = c.name) > c.epoch)`, nil, &bad)
+		+ (select count(*) from rouse.consumers c where (select max(epoch) from rouse.wake_notifications n where n.consumer_id = c.name) > c.epoch)`, []any{!w.clockJumps}, &bad)
 	w.scan(`select count(*), count(*) filter (where status = 'expired') from rouse.consumer_claims`, nil, &claims, &expired)
 	if bad != 0 {
 		t.Errorf("%d claims break the order of epochs, or live beside another", bad)

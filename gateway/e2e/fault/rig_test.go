@@ -116,6 +116,9 @@ type world struct {
 	env      []string // of the gateways, beside what startGateway says
 	clients  [2]*wire.Client
 	entities []*entity
+	load     *load // once it is under one
+
+	clockJumps bool // the database's, so that its times say nothing of an order
 
 	risky   bool    // acknowledged appends may be lost
 	forgive *window // those of this time; nil: none
@@ -233,4 +236,16 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
+}
+
+// tryExec runs a statement on a connection of its own.
+func tryExec(t *testing.T, dsn, sql string) error {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	_, err = conn.Exec(t.Context(), sql)
+	return err
 }
