@@ -106,6 +106,7 @@ var never = map[string][]string{
 	"gateway/shape/where":   {module, "net/http"},
 	"gateway/seal":          {module, "net/http"},
 	"gateway/staterow":      {module, "net/http"},
+	"gateway/pace":          {module, "net/http"},
 	// An author's build stays small.
 	"plugins":    {module + "gateway", module + "transports", module + "authhooks"},
 	"transports": {module + "gateway", module + "authhooks"},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/feed"
+	"github.com/rouse-run/rouse/gateway/pace"
 	"github.com/rouse-run/rouse/gateway/store"
 	"github.com/rouse-run/rouse/plugins/contract"
 )
@@ -70,11 +71,11 @@ func newDelivery(db DeliveryDatabase, n Notifier, ts []contract.Transport, log *
 // Wakes implements feed.DeliverySink: the rows decide what is due.
 func (d *Delivery) Wakes(context.Context, []string) {
 	d.told.Store(true)
-	poke(d.now)
+	pace.Poke(d.now)
 }
 
 // Gap implements feed.DeliverySink.
-func (d *Delivery) Gap(context.Context, feed.GapReason) { poke(d.now) }
+func (d *Delivery) Gap(context.Context, feed.GapReason) { pace.Poke(d.now) }
 
 // run takes due wakes when told and once a second, until ctx ends; deliveries
 // under way are waited for. When it was told and finds nothing it looks again a
@@ -131,7 +132,7 @@ func (d *Delivery) drain(ctx context.Context) (found bool) {
 			go func() {
 				defer d.wg.Done()
 				d.send(ctx, w)
-				poke(d.now)
+				pace.Poke(d.now)
 			}()
 		}
 		if !more {
@@ -158,7 +159,7 @@ func (d *Delivery) send(ctx context.Context, w store.DueDelivery) {
 			d.log.Debug("wake delivered", "wake_id", w.WakeID, "attempt", w.Attempt, "outcome", string(r.Outcome), "became", became)
 			return
 		}
-		if try == resultTries || !pause(ctx, wait) {
+		if try == resultTries || !pace.Rest(ctx, wait) {
 			// The loan ends by itself and the wake is sent again.
 			d.log.Warn("a delivery's result was not recorded", "code", "DELIVERY_RESULT_FAILED", "wake_id", w.WakeID, "err", err)
 			return

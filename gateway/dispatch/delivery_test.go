@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rouse-run/rouse/gateway/pace"
 	"github.com/rouse-run/rouse/gateway/soon"
 	"github.com/rouse-run/rouse/gateway/store"
 	"github.com/rouse-run/rouse/plugins/contract"
@@ -129,7 +130,7 @@ func TestAWakeThatIsNotVisibleYetIsLookedForAgain(t *testing.T) {
 	// another.
 	soon.Until(t, "the last look", func() bool { return looks() >= 10 })
 	before := looks()
-	pause(t.Context(), 4*lastLook)
+	pace.Rest(t.Context(), 4*lastLook)
 	if after := looks(); after > before+2 {
 		t.Errorf("it looks on: %d, %d", before, after)
 	}

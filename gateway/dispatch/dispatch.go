@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rouse-run/rouse/gateway/feed"
+	"github.com/rouse-run/rouse/gateway/pace"
 	"github.com/rouse-run/rouse/plugins/contract"
 )
 
@@ -147,7 +147,7 @@ func (d *Dispatch) runScan(ctx context.Context) {
 		if err != nil || !d.cfg.FeedUp() {
 			period = min(period, d.cfg.ScanPeriodDown)
 		}
-		t := time.NewTimer(jitter(period))
+		t := time.NewTimer(pace.Spread(period))
 		select {
 		case <-ctx.Done():
 			t.Stop()
@@ -162,7 +162,7 @@ func (d *Dispatch) runScan(ctx context.Context) {
 // runReaper ends lapsed leases and redelivers unclaimed wakes.
 func (d *Dispatch) runReaper(ctx context.Context) {
 	const limit = 500
-	if !pause(ctx, d.cfg.ReapGrace) {
+	if !pace.Rest(ctx, d.cfg.ReapGrace) {
 		return
 	}
 	for {
@@ -173,7 +173,7 @@ func (d *Dispatch) runReaper(ctx context.Context) {
 				return
 			}
 			d.deps.Log.Warn("the lease reaper failed; giving live holders time to speak first", "code", "REAP_FAILED", "err", err)
-			if !pause(ctx, d.cfg.ReapGrace) {
+			if !pace.Rest(ctx, d.cfg.ReapGrace) {
 				return
 			}
 		default:
@@ -186,7 +186,7 @@ func (d *Dispatch) runReaper(ctx context.Context) {
 				continue
 			}
 		}
-		if !pause(ctx, jitter(d.cfg.ReapPeriod)) {
+		if !pace.Rest(ctx, pace.Spread(d.cfg.ReapPeriod)) {
 			return
 		}
 	}
@@ -195,7 +195,7 @@ func (d *Dispatch) runReaper(ctx context.Context) {
 // runJanitor removes the rows of deleted streams and subscriptions in bounded
 // batches, and finishes what an interrupted call has begun.
 func (d *Dispatch) runJanitor(ctx context.Context) {
-	for pause(ctx, jitter(d.cfg.JanitorPeriod)) {
+	for pace.Rest(ctx, pace.Spread(d.cfg.JanitorPeriod)) {
 		d.drain(ctx, "purging deleted streams", "PURGE_FAILED", 5000, d.deps.DB.StreamPurge)
 		d.drain(ctx, "tidying subscriptions", "TIDY_FAILED", 500, d.deps.DB.SubscriptionTidy)
 	}
@@ -212,9 +212,4 @@ func (d *Dispatch) drain(ctx context.Context, what, code string, limit int32, st
 			return
 		}
 	}
-}
-
-// jitter spreads the loops of several gateways over ±10 %.
-func jitter(d time.Duration) time.Duration {
-	return d - d/10 + rand.N(d/5+1)
 }

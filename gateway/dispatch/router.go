@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/feed"
+	"github.com/rouse-run/rouse/gateway/pace"
 	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/store"
 )
@@ -79,7 +80,7 @@ func (r *Router) Notices(ctx context.Context, b feed.Batch) {
 	for len(at) > 0 {
 		n := min(len(at), routeBatch)
 		if err := r.route(ctx, at[:n]); err != nil {
-			if !pause(ctx, wait) {
+			if !pace.Rest(ctx, wait) {
 				return
 			}
 			wait = min(2*wait, outageLast)
@@ -93,7 +94,7 @@ func (r *Router) Notices(ctx context.Context, b feed.Batch) {
 // Gap implements feed.RouterSink: the scan closes it.
 func (r *Router) Gap(_ context.Context, reason feed.GapReason) {
 	r.log.Info("log signals may be missing; scanning", "code", "FEED_GAP", "reason", string(reason))
-	poke(r.scanNow)
+	pace.Poke(r.scanNow)
 }
 
 func (r *Router) route(ctx context.Context, at []store.StreamAt) error {
@@ -153,11 +154,11 @@ func (r *Router) again(stream, position int64) {
 	e.tries++
 	if e.tries > routeTries {
 		delete(r.later, stream)
-		poke(r.scanNow)
+		pace.Poke(r.scanNow)
 		return
 	}
 	e.due = time.Now().Add(min(retryFirst<<(e.tries-1), retryLast))
-	poke(r.kick)
+	pace.Poke(r.kick)
 }
 
 func (r *Router) done(stream, position int64) {
@@ -240,24 +241,5 @@ func (r *Router) scan(ctx context.Context) (int, error) {
 			return total, nil
 		}
 		after = next
-	}
-}
-
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// pause waits for d; false when ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rouse-run/rouse/gateway/pace"
 	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/staterow"
 	"github.com/rouse-run/rouse/gateway/store"
@@ -34,7 +35,7 @@ func (w *Worker) schedule(ctx context.Context) bool {
 		}
 		found = found || moved
 		if moved {
-			poke(w.observers)
+			pace.Poke(w.observers)
 		}
 		if !moved && !cleared || len(due) < taskLimit {
 			return found

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rouse-run/rouse/gateway/pace"
 	"github.com/rouse-run/rouse/gateway/problem"
 	"github.com/rouse-run/rouse/gateway/staterow"
 	"github.com/rouse-run/rouse/gateway/store"
@@ -152,22 +153,22 @@ func (w *Worker) Stop(ctx context.Context) error {
 // block.
 func (w *Worker) Observed() {
 	w.lag.Store(true)
-	poke(w.observers)
+	pace.Poke(w.observers)
 }
 
 // Members says that membership streams have something to tell, on whatever
 // gateway it came to be. It does not block.
 func (w *Worker) Members() {
 	w.late.Store(true)
-	poke(w.members)
+	pace.Poke(w.members)
 }
 
 // Poke says that something was registered or scheduled. It does not block.
 func (w *Worker) Poke() {
 	w.attach.Store(true)
-	poke(w.observers)
-	poke(w.tasks)
-	poke(w.members)
+	pace.Poke(w.observers)
+	pace.Poke(w.tasks)
+	pace.Poke(w.members)
 }
 
 // Changed says that an entity was spawned or changed; it costs nothing while
@@ -175,17 +176,10 @@ func (w *Worker) Poke() {
 func (w *Worker) Changed() {
 	if w.waiting.Load() {
 		w.attach.Store(true)
-		poke(w.observers)
+		pace.Poke(w.observers)
 	}
 	if w.shown.Load() {
-		poke(w.members)
-	}
-}
-
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
+		pace.Poke(w.members)
 	}
 }
 
@@ -201,7 +195,7 @@ func (w *Worker) run(ctx context.Context, signal chan struct{}, logged *atomic.B
 			w.sleep(ctx, signal, least)
 			lag := logged.Swap(false)
 			did, wait := round(ctx), lookFirst
-			for try := 0; !did && lag && try < lookTries && pause(ctx, wait); try++ {
+			for try := 0; !did && lag && try < lookTries && pace.Rest(ctx, wait); try++ {
 				did = round(ctx)
 				wait *= 2
 			}
@@ -237,18 +231,6 @@ func (w *Worker) sleep(ctx context.Context, signal chan struct{}, least time.Dur
 	}
 }
 
-// pause waits for d; false when ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}
-
 // observe moves cursors until none has anything to do, attaching whenever that is
 // due, and says whether any had.
 func (w *Worker) observe(ctx context.Context) bool {
@@ -273,7 +255,7 @@ func (w *Worker) observe(ctx context.Context) bool {
 			wait = busyFirst
 			continue
 		}
-		if !pause(ctx, wait) {
+		if !pace.Rest(ctx, wait) {
 			return found
 		}
 		wait = min(2*wait, busyLast)
@@ -434,8 +416,8 @@ func (w *Worker) manifest(ctx context.Context, o store.Observer) (moved bool, er
 	}
 	w.told.WithLabelValues("manifest_" + outcome).Inc()
 	if len(list) > 0 {
-		poke(w.tasks)
-		poke(w.members)
+		pace.Poke(w.tasks)
+		pace.Poke(w.members)
 	}
 	return outcome == "gone" || outcome == "applied" && to > o.Acked, nil
 }
@@ -464,7 +446,7 @@ func (w *Worker) memberships(ctx context.Context) bool {
 		}
 	}
 	if found {
-		poke(w.observers)
+		pace.Poke(w.observers)
 	}
 	return found
 }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rouse-run/rouse/gateway/pace"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -138,8 +138,8 @@ func (r *Retention) Start(ctx context.Context) error {
 	ctx, r.cancel = context.WithCancel(ctx)
 	go func() {
 		defer close(r.done)
-		for wait := jitter(r.cfg.Period); r.rest(ctx, wait); {
-			wait = jitter(r.cfg.Period)
+		for wait := pace.Spread(r.cfg.Period); pace.Rest(ctx, wait); {
+			wait = pace.Spread(r.cfg.Period)
 			if r.Round(ctx) {
 				wait = restLeast
 			}
@@ -206,24 +206,9 @@ func (r *Retention) take(ctx context.Context, j job) (more bool) {
 			return false
 		}
 		r.metrics.behind.WithLabelValues(j.name).Set(1)
-		if !r.rest(ctx, min(max(restFactor*took, restLeast), restMost)) {
+		if !pace.Rest(ctx, min(max(restFactor*took, restLeast), restMost)) {
 			return false
 		}
 	}
 	return true
 }
-
-// rest waits and says whether to go on.
-func (r *Retention) rest(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// jitter spreads several gateways' rounds over ±10 %.
-func jitter(d time.Duration) time.Duration { return d - d/10 + rand.N(d/5+1) }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rouse-run/rouse/gateway/pace"
 	"github.com/rouse-run/rouse/gateway/store"
 )
 
@@ -162,8 +163,8 @@ func (a *access) look(ctx context.Context, service int32, urls []string, show ma
 			}
 			return out, nil
 		}
-		if err := pause(ctx, lag); err != nil {
-			return nil, err
+		if !pace.Rest(ctx, lag) {
+			return nil, ctx.Err()
 		}
 	}
 }
@@ -175,17 +176,6 @@ func showsAll(snap store.ShapeSnapshot, show map[uint32]struct{}) bool {
 		}
 	}
 	return true
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // settle ends lookups, and keeps what they found unless something has changed

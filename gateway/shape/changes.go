@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/rouse-run/rouse/gateway/feed"
+	"github.com/rouse-run/rouse/gateway/pace"
 	"github.com/rouse-run/rouse/gateway/shape/where"
 )
 
@@ -216,8 +217,8 @@ func (f *follower) named(ctx context.Context, names map[string]uint32) error {
 			}
 			return nil
 		}
-		if err := pause(ctx, lag); err != nil {
-			return err
+		if !pace.Rest(ctx, lag) {
+			return ctx.Err()
 		}
 	}
 }
