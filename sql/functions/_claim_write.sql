@@ -126,19 +126,11 @@ begin
                    -- Whether a limit may have been in somebody's way.
                    case when c.runner_id is not null then coalesce(
                         (select true from runners q where q.id = c.runner_id and q.service_id = c.service_id and q.capacity is not null),
-                        case when c.pool_id is not null then (
-                             select true from worker_pools w
-                              where w.id = c.pool_id and w.service_id = c.service_id
-                                and (w.max_total_claims is not null or w.max_concurrent_claims_per_runner is not null)) end) end as tight
+                        case when c.pool_id is not null then _pool_limited(c.service_id, c.pool_id) end) end as tight
               from unnest(p_verdicts) v join consumers c on c.id = any (array[v.id])
              cross join lateral (
                    select case when not v.pending or v.status = 'released' and (c.runner_id is not null or c.pool_id is not null) then true
-                               when c.entity_url is null then coalesce(cardinality(v.streams), 0) > 0
-                                 or exists (select from consumer_claims k where k.consumer_id = c.name and k.epoch = c.epoch and k.service_id = c.service_id
-                                                                            and k.acked_streams is not null)
-                               else coalesce((select max(_offset(cs.acked)) from consumer_streams cs where cs.consumer_id = c.id)
-                                             > (select n.notification_public #>> '{streams,0,ackedOffset}' from wake_notifications n where n.wake_id = c.wake_id), false)
-                               end as moved) m
+                               else _claim_moved(c, v.streams) end as moved) m
              where v.effect = 'end'
         ), idle as (
             update consumers c

@@ -29,7 +29,7 @@ begin
     return query
     with made as materialized (
         select c.id, c.service_id, c.name, greatest(c.epoch + 1, v_floor) as epoch, c.entity_url, c.wake_ttl_ms * interval '1 ms' as ttl, m.reason, t.target, t.type,
-               t.index, t.routed, c.attempts + 1 as attempt, m.wake_id, r.id as runner_id, w.id as pool_id,
+               t.index, t.routed, c.attempts + 1 as attempt, m.wake_id, r.id as runner_id, case when w.wake_stream is not null then t.target ->> 'workerPoolId' end as pool_id,
                coalesce(r.wake_stream, w.wake_stream) as wake_stream, u.streams, c.fruitless,
                case when t.routed then _route_due(c.service_id, c.entity_url, e.dispatch_policy, t.index, c.attempts + 1, p_now) end as due_at,
                jsonb_build_object(
@@ -53,14 +53,13 @@ begin
                                                        or e.dispatch_policy -> 'targets' -> 0 ? 'when', false) as routed) p offset 0) i offset 0) x) t
           left join lateral (select r.id, r.wake_stream from runners r
                               where t.type = 'runner' and r.service_id = c.service_id and r.id = t.target ->> 'runnerId' limit 1) r on true
-          left join lateral (select w.id, w.wake_stream from worker_pools w
-                              where t.type = 'worker-pool' and w.id = t.target ->> 'workerPoolId' and w.service_id = c.service_id limit 1) w on true
+         cross join lateral (select case when t.type = 'worker-pool' then _pool_stream(c.service_id, t.target ->> 'workerPoolId') end as wake_stream offset 0) w
          cross join lateral (
                select min(s.path) as path, jsonb_agg(jsonb_build_object('path', '/' || s.path, 'offset', _offset(case when s.actionable > cs.acked then s.actionable else s.tail end),
                                                                         'ackedOffset', _offset(cs.acked)) order by s.path) as streams
                  from consumer_streams cs join streams s on s.id = any (array[cs.stream_id])
                 where cs.consumer_id = c.id and s.path is not null) u
-         where (t.type not in ('runner', 'worker-pool') or r.id is not null or w.id is not null)
+         where (t.type not in ('runner', 'worker-pool') or r.id is not null or w.wake_stream is not null)
            and not coalesce(c.attempts >= (e.dispatch_policy #>> '{giveUp,attempts}')::integer, false)
     ), waking as (
         update consumers c
