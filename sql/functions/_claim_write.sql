@@ -17,6 +17,8 @@ declare
     v_reasons text[];
     v_freed   jsonb;
     v_wakes   uuid[];
+    v_made    uuid[];
+    v_woken   bigint[];
 begin
     if 'grant' = any (v_effects) then
         with taken as (
@@ -188,7 +190,15 @@ begin
           into v_ids, v_reasons
           from unnest(p_verdicts) v where v.effect = 'mint' or v.effect = 'end' and v.next_wake;
         if v_ids is not null then
-            v_wakes := v_wakes || (select array_agg(w.wake_id) from _wake_mint(v_ids, v_reasons, p_now) w);
+            select array_agg(w.wake_id), array_agg(w.consumer_id) into v_made, v_woken from _wake_mint(v_ids, v_reasons, p_now) w;
+            v_wakes := v_wakes || v_made;
+            if cardinality(v_ids) > coalesce(cardinality(v_woken), 0) then
+                -- Given up, or nobody can be told: a release that is repeated answers what came of it.
+                update consumer_claims k set next_wake = false
+                  from unnest(p_verdicts) v join consumers c on c.id = any (array[v.id])
+                 where v.effect = 'end' and v.next_wake and v.id <> all (coalesce(v_woken, '{}'))
+                   and k.consumer_id = any (array[c.name]) and k.epoch = c.epoch and k.service_id = c.service_id;
+            end if;
         end if;
     end if;
     return v_wakes;

@@ -68,6 +68,8 @@ declare
     v_now      timestamptz;
     v_got      boolean;
     v_past     record;
+    v_late     claim_answer[];        -- of releases that leave work, which may be given up instead of told again
+    v_late_ord integer[];
     r          record;
     c_lapsed   constant text := 'The lease ended without a release.';
 begin
@@ -76,7 +78,7 @@ begin
             v_todo[1] := _claim_seek(v_todo[1], p_wait, p_now);
         end if;
         v_seek := true;
-        v_rest := '{}'; v_changed := '{}'; v_granted := '{}'; v_verdicts := '{}';
+        v_rest := '{}'; v_changed := '{}'; v_granted := '{}'; v_verdicts := '{}'; v_late := '{}'; v_late_ord := '{}';
         -- _epoch_floor without the price of a call.
         select f.floor, f.timeline = ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::integer into v_floor, v_floored
           from epoch_floors f order by f.n desc limit 1;
@@ -364,10 +366,19 @@ begin
                     end if;
                 end if;
             end if;
+            if answer.next_wake and r.id = any (v_changed) then
+                v_late := v_late || answer; v_late_ord := v_late_ord || r.ord;
+                continue;
+            end if;
             return next;
         end loop;
 
         v_wakes := v_wakes || _claim_write(v_verdicts, v_now);
+        for i in 1 .. cardinality(v_late) loop
+            answer := v_late[i]; ord := v_late_ord[i];
+            answer.next_wake := exists (select from consumers c where c.id = answer.consumer_id and c.state = 'waking');
+            return next;
+        end loop;
         v_todo := case when v_rest = '{}' then '{}' else array(select m from unnest(v_todo) m where m.ord = any (v_rest) order by m.ord) end;
     end loop;
     if v_wakes is not null then

@@ -186,3 +186,44 @@ func TestParkedAndPaused(t *testing.T) {
 	equal(t, "by the system", one[int](r, `select rouse.parked_redrive(1, '/principal/system%3Adev-local', true, null, 'unclaimed', 100)`), 1)
 	equal(t, "goes on", r.target(g), "waking runner 0 1")
 }
+
+// TestAReleaseSaysWhetherThereIsANextWake: what is given up when its claim ends
+// has none, however often the release is repeated.
+func TestAReleaseSaysWhetherThereIsANextWake(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		policy, between string
+		next            bool
+		parked          string
+	}{
+		"used up":       {laptopOnly(`{"attempts":1}`), "", false, "idle t attempts_exhausted"},
+		"not yet":       {laptopOnly(`{"attempts":2}`), "", true, "waking f"},
+		"its pool is":   {toPool("coding"), "", true, "waking f"},
+		"pool is gone":  {toPool("coding"), `select rouse.pool_delete(1, 'coding', '` + kyle + `', false)`, false, "idle t no_target"},
+		"nothing to it": {toRunner("laptop"), "", true, "waking f"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.runner("laptop", 0)
+			r.alive(time.Hour, "laptop")
+			r.crew("coding", 0, 0, "a")
+			e := r.woken("/chat/1", tc.policy)
+			by := "laptop"
+			if tc.policy == toPool("coding") {
+				by = "a"
+			}
+			a := r.want("granted", e.by(by))
+			if tc.between != "" {
+				r.exec(tc.between)
+			}
+			o := e.call("release", a.Epoch, a.Wake).with("error", "boom")
+			for range 2 {
+				if got := r.want("released", o); got.NextWake == nil || *got.NextWake != tc.next {
+					t.Errorf("next wake: %v, want %t", val(got.NextWake), tc.next)
+				}
+				equal(t, "became", r.parked(e), tc.parked)
+			}
+		})
+	}
+}
