@@ -216,7 +216,10 @@ func (c *Chain) authenticate(r *http.Request) (Principal, error) {
 		acts = named
 	case p.IsZero():
 		what := "Credentials are missing."
-		if r.Header.Get("Authorization") != "" {
+		switch {
+		case claims.IsToken(Bearer(r.Header)):
+			what = "Authorization holds the token of a claim, which names nobody; it goes into the header electric-claim-token."
+		case r.Header.Get("Authorization") != "":
 			what = "Nobody is known by these credentials."
 		}
 		return Principal{}, problem.New(problem.Unauthorized, what+" Send Authorization: Bearer with a token of this server.").

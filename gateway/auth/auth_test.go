@@ -138,7 +138,10 @@ func TestWhyCredentialsAreRefusedIsForTheLog(t *testing.T) {
 	if problem.CodeOf(err) != problem.Unauthenticated || strings.Contains(err.Error(), "expired") || !strings.Contains(said.String(), `why="it has expired"`) {
 		t.Errorf("%v, logged %s", err, said.String())
 	}
-	for credentials, want := range map[string]string{"": "Credentials are missing.", "Basic x": "Nobody is known by these credentials."} {
+	for credentials, want := range map[string]string{
+		"": "Credentials are missing.", "Basic x": "Nobody is known by these credentials.",
+		"Bearer rouse_wt_x": "it goes into the header electric-claim-token. Send Authorization", "bearer rouse_ct_x": "it goes into the header electric-claim-token.",
+	} {
 		_, err := New(Config{Hooks: []contract.AuthHook{tokens}}).Authenticate(request("Authorization", credentials))
 		if problem.CodeOf(err) != problem.Unauthorized || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", credentials, err)
