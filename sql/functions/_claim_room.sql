@@ -4,7 +4,9 @@
 -- The pool's row, then the runner's, serialise the counts of their live claims;
 -- neither is locked where there is no limit. p_granted holds what this round has
 -- granted and not yet written: "service/r/runner", "service/p/pool" and
--- "service/p/pool/runner", once each.
+-- "service/p/pool/runner", once each, and "service/h/id" for consumers whose
+-- claims it extends. A claim that has lapsed counts until it is over for good
+-- (_claim_over), so that no heartbeat makes one too many of those granted.
 create or replace function rouse._claim_room(
     p_service_id integer, p_runner text, p_pool text, p_granted text[], p_wait boolean, p_now timestamptz
 ) returns text
@@ -54,7 +56,8 @@ begin
     if v_pool.max_total_claims is not null or v_pool.max_concurrent_claims_per_runner is not null then
         select count(*), count(*) filter (where k.runner_id = p_runner) into v_total, v_own
           from consumer_claims k
-         where k.pool_id = p_pool and k.service_id = p_service_id and k.status = 'active' and k.lease_expires_at > v_now;
+         where k.pool_id = p_pool and k.service_id = p_service_id and k.status = 'active'
+           and case when k.lease_expires_at > v_now then true else not _claim_over(k.service_id, k.consumer_id, k.epoch, p_granted, v_now) end;
         if v_total + coalesce(cardinality(array_positions(p_granted, p_service_id || '/p/' || p_pool)), 0) >= v_pool.max_total_claims then
             return 'pool_full';
         elsif v_own + coalesce(cardinality(array_positions(p_granted, p_service_id || '/p/' || p_pool || '/' || p_runner)), 0)
@@ -64,7 +67,8 @@ begin
     end if;
     if v_runner.capacity <= coalesce(cardinality(array_positions(p_granted, p_service_id || '/r/' || p_runner)), 0) + (
            select count(*) from consumer_claims k
-            where k.runner_id = p_runner and k.service_id = p_service_id and k.status = 'active' and k.lease_expires_at > v_now) then
+            where k.runner_id = p_runner and k.service_id = p_service_id and k.status = 'active'
+              and case when k.lease_expires_at > v_now then true else not _claim_over(k.service_id, k.consumer_id, k.epoch, p_granted, v_now) end) then
         return 'runner_full';
     end if;
     return null;

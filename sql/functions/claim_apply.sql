@@ -230,6 +230,9 @@ begin
                     answer.release_by := r.release_by;
                     answer.lease_ms := ceil(extract(epoch from least(r.ttl, greatest(r.lease_expires_at - v_now, least(r.ttl, r.release_by - v_now)))) * 1000);
                     v_verdicts := v_verdicts || row(r.id, 'beat', null, null, null, null, null, null, null, null, null, null, null)::claim_verdict;
+                    if r.lease_expires_at < v_now + interval '1 s' then
+                        v_granted := v_granted || (r.service_id || '/h/' || r.id); -- this round's clock may pass its end (_claim_over)
+                    end if;
                     v_changed := v_changed || r.id;
                 elsif answer.outcome = 'ok' and r.op = 'ack' then
                     answer.release_by := r.release_by;

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // full is a rig whose pool coding has that many slots in all, held by a, and a
@@ -223,4 +225,65 @@ func TestFailuresOfAPoolDelayNoReceiver(t *testing.T) {
 	r.later(time.Second)
 	equal(t, "moved on", r.target(e), "waking webhook 1 6")
 	equal(t, "told at once", one[bool](r, `select next_attempt_at = $2 from rouse.wake_notifications where wake_id = $1::uuid`, r.state(e).Wake, r.now), true)
+}
+
+// TestAHeartbeatMakesNoClaimTooMany: a heartbeat that came in time and a claim
+// that comes behind the lease's end, at once: the slot is one's or the other's.
+func TestAHeartbeatMakesNoClaimTooMany(t *testing.T) {
+	t.Parallel()
+	for name, who := range map[string]func(r *rig) (held, next entity, by, then string){
+		"of a pool": func(r *rig) (entity, entity, string, string) {
+			r.crew("coding", 0, 1, "a", "b")
+			return r.woken("/chat/1", toPool("coding")), r.woken("/chat/2", toPool("coding")), "a", "b"
+		},
+		"of a member": func(r *rig) (entity, entity, string, string) {
+			r.crew("coding", 1, 0, "a")
+			return r.woken("/chat/1", toPool("coding")), r.woken("/chat/2", toPool("coding")), "a", "a"
+		},
+		"of a runner": func(r *rig) (entity, entity, string, string) {
+			r.runner("a", 1)
+			return r.woken("/chat/1", toRunner("a")), r.woken("/chat/2", toRunner("a")), "a", "a"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			held, next, by, then := who(r)
+			a := r.want("granted", held.by(by))
+			const ask = `select (answer).outcome from rouse._claim_apply($1, $2, $3)`
+			begin := func(o op, wait bool, at time.Duration) (string, pgx.Tx) {
+				t.Helper()
+				tx, err := r.db.Conn(t).Begin(r.ctx())
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got string
+				if err := tx.QueryRow(r.ctx(), ask, opsJSON(o), wait, r.now.Add(at)).Scan(&got); err != nil {
+					t.Fatal(err)
+				}
+				return got, tx
+			}
+			held1, next1 := held.call("heartbeat", a.Epoch, a.Wake), next.by(then)
+			got, tx := begin(held1, true, lease-time.Millisecond)
+			equal(t, "in time", got, "ok")
+			got, second := begin(next1, false, lease+time.Millisecond)
+			if got != "pool_full" && got != "runner_full" {
+				t.Errorf("while the heartbeat is on its way: %s", got)
+			}
+			for _, tx := range []pgx.Tx{tx, second} {
+				if err := tx.Commit(r.ctx()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			equal(t, "held", one[int](r, `select count(*)::int from rouse.consumer_claims where status = 'active'`), 1)
+			// Behind its end, whoever has the mutex first decides: then the heartbeat finds it lapsed.
+			r.after(2*lease + time.Second)
+			got, tx = begin(next1, false, 0)
+			equal(t, "it is over", got, "granted")
+			if err := tx.Commit(r.ctx()); err != nil {
+				t.Fatal(err)
+			}
+			r.want("lease_expired", held1)
+		})
+	}
 }
