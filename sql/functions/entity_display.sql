@@ -12,47 +12,33 @@ select e.service_id, e.url, e.type, e.status,
        r.label as runner_label,
        case when r.id is null then null
             when l.online then 'online' else 'offline' end as runner_liveness,
-       case when e.status in ('killed', 'stopped', 'stopping', 'paused', 'spawning') then e.status
-            when c.parked_at is not null then 'parked'
-            when c.release_by is not null then 'moving'
-            when e.status = 'running' then 'running'
-            when p.pending and w.id is not null and not m.online then 'waiting_for_pool'
-            when p.pending and w.id is not null and (c.look_at is not null or u.used) then 'waiting_for_capacity'
-            when p.pending and w.id is not null then 'runner_syncing'
-            when p.pending and r.id is not null and not l.online then 'waiting_for_runner'
-            when p.pending and r.id is not null then 'runner_syncing'
-            when p.pending and t.target is null then 'no_target'
-            when p.pending and f.failed then 'delivery_failed'
-            when p.pending then 'delivering'
-            when d.last_error is not null then 'failed'
-            else 'waiting_for_input' end as code,
-       case when e.status = 'killed' then 'Killed'
-            when e.status = 'stopped' then 'Stopped'
-            when e.status = 'stopping' then 'Stopping...'
-            when e.status = 'paused' then 'Paused'
-            when e.status = 'spawning' then 'Starting...'
-            when c.parked_at is not null then 'Parked — ' || case c.parked_reason
+       k.code,
+       case k.code
+            when 'killed' then 'Killed'
+            when 'stopped' then 'Stopped'
+            when 'stopping' then 'Stopping...'
+            when 'paused' then 'Paused'
+            when 'spawning' then 'Starting...'
+            when 'parked' then 'Parked — ' || case c.parked_reason
                 when 'attempts_exhausted' then case c.attempts when 1 then 'tried once' else 'tried ' || c.attempts || ' times' end
                 when 'unclaimed' then 'nobody took it in time'
                 when 'delivery_failed' then 'it could not be delivered'
                 when 'no_target' then 'its target is gone'
                 else c.parked_reason end || '; redrive it'
-            when c.release_by is not null then 'Moving to ' || coalesce(
+            when 'moving' then 'Moving to ' || coalesce(
                 (select x.label from rouse.runners x where x.id = e.dispatch_policy -> 'targets' -> 0 ->> 'runnerId' and x.service_id = e.service_id),
                 (select x.name from rouse.worker_pools x where x.id = e.dispatch_policy -> 'targets' -> 0 ->> 'workerPoolId' and x.service_id = e.service_id),
                 e.dispatch_policy -> 'targets' -> 0 ->> 'type', 'nobody') || '...'
-            when e.status = 'running' and r.label is not null then 'Running on ' || r.label
-            when e.status = 'running' then 'Running'
-            when p.pending and w.id is not null and not m.online then 'Waiting for a runner of ' || w.name || '...'
-            when p.pending and w.id is not null and (c.look_at is not null or u.used) then 'Waiting for capacity of ' || w.name || '...'
-            when p.pending and w.id is not null then 'Runner syncing pending work...'
-            when p.pending and r.id is not null and not l.online then 'Waiting for runner...'
-            when p.pending and r.id is not null then 'Runner syncing pending work...'
-            when p.pending and t.target is null then 'Waiting for a dispatch target'
-            when p.pending and f.failed then 'Delivery failed — check its wakes'
-            when p.pending then 'Delivering pending work...'
-            when d.last_error is not null then 'Run failed — check logs'
-            else 'Waiting for input' end as display,
+            when 'running' then 'Running' || coalesce(' on ' || r.label, '')
+            when 'waiting_for_pool' then 'Waiting for a runner of ' || w.name || '...'
+            when 'waiting_for_capacity' then 'Waiting for capacity of ' || w.name || '...'
+            when 'waiting_for_runner' then 'Waiting for runner...'
+            when 'runner_syncing' then 'Runner syncing pending work...'
+            when 'no_target' then 'Waiting for a dispatch target'
+            when 'delivery_failed' then 'Delivery failed — check its wakes'
+            when 'delivering' then 'Delivering pending work...'
+            when 'failed' then 'Run failed — check logs'
+            when 'waiting_for_input' then 'Waiting for input' end as display,
        w.id as pool_id,
        w.name as pool_name,
        case when c.state = 'waking' then c.target_index else 0 end as target_index,
@@ -86,5 +72,20 @@ select e.service_id, e.url, e.type, e.status,
                 where b.pool_id = w.id and b.service_id = w.service_id and b.status = 'active') end) as used
           from rouse.consumer_claims k
          where k.pool_id = w.id and k.service_id = w.service_id and k.status = 'active' and k.lease_expires_at > clock_timestamp()
-           and (w.max_total_claims is not null or w.max_concurrent_claims_per_runner is not null)) u on p.pending and e.status <> 'running' and w.id is not null;
+           and (w.max_total_claims is not null or w.max_concurrent_claims_per_runner is not null)) u on p.pending and e.status <> 'running' and w.id is not null
+ cross join lateral (select
+       case when e.status in ('killed', 'stopped', 'stopping', 'paused', 'spawning') then e.status
+            when c.parked_at is not null then 'parked'
+            when c.release_by is not null then 'moving'
+            when e.status = 'running' then 'running'
+            when p.pending and w.id is not null and not m.online then 'waiting_for_pool'
+            when p.pending and w.id is not null and (c.look_at is not null or u.used) then 'waiting_for_capacity'
+            when p.pending and w.id is not null then 'runner_syncing'
+            when p.pending and r.id is not null and not l.online then 'waiting_for_runner'
+            when p.pending and r.id is not null then 'runner_syncing'
+            when p.pending and t.target is null then 'no_target'
+            when p.pending and f.failed then 'delivery_failed'
+            when p.pending then 'delivering'
+            when d.last_error is not null then 'failed'
+            else 'waiting_for_input' end as code) k;
 comment on view rouse.entity_display is 'The one line a UI shows for an entity, with the facts it is made of.';
