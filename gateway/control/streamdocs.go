@@ -1,6 +1,7 @@
 package control
 
 import (
+	"maps"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -65,8 +66,13 @@ func (c *Control) describeStreams() {
 		{OperationID: "deleteStream", Method: http.MethodDelete, Summary: "Delete a stream",
 			Parameters: []*huma.Param{path, service}, Responses: problems("204")},
 	}
+	kept := maps.Clone(offsets)
+	kept["Stream-Earliest-Offset"] = &huma.Param{Description: "Where what is kept begins, if something is missing before it.", Schema: &huma.Schema{Type: huma.TypeString}}
 	for _, op := range ops {
 		op.Path, op.Tags = at, tags
+		if op.OperationID == "readStream" || op.OperationID == "headStream" {
+			op.Responses["200"].Headers = kept
+		}
 		if op.OperationID == "readStream" {
 			op.Responses["200"].Content = raw()
 			op.Responses["200"].Content["application/json"] = &huma.MediaType{Schema: &huma.Schema{}}
