@@ -87,6 +87,9 @@ func (f *Feed) configure() {
 	f.sqlCfg.DialFunc = dialer.DialContext
 	f.sqlCfg.DefaultQueryExecMode = pgx.QueryExecModeExec
 	f.sqlCfg.RuntimeParams["application_name"] = "rouse-feed-control"
+	if f.sqlCfg.ValidateConnect == nil {
+		f.sqlCfg.ValidateConnect = takesWrites
+	}
 	f.sqlCfg.RuntimeParams["tcp_user_timeout"] = fmt.Sprint(f.cfg.UserTimeout.Milliseconds())
 
 	f.replCfg = f.sqlCfg.Config.Copy()

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -30,6 +31,15 @@ var (
 	// tell a missing publication from a missing slot.
 	errNoPublication = errors.New("the publication does not exist")
 )
+
+// takesWrites refuses a standby, which says what it is when it greets; of several
+// hosts in the DSN the next one is tried.
+func takesWrites(_ context.Context, c *pgconn.PgConn) error {
+	if c.ParameterStatus("in_hot_standby") == "on" {
+		return errReadOnly
+	}
+	return nil
+}
 
 // diagnose names the reason of a failure.
 func diagnose(err error) trouble {
