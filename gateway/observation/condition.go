@@ -3,6 +3,7 @@ package observation
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"github.com/rouse-run/rouse/gateway/staterow"
 )
@@ -15,7 +16,8 @@ const MaxDelay = 1<<31 - 1
 type Condition struct {
 	// RunFinished: a run of the source ended. Otherwise: any change.
 	RunFinished bool
-	// Collections and Ops narrow changes; empty means all. Ops are insert, update
+	// Collections and Ops narrow changes; empty means all. Collections are types of
+	// rows, or the names that the agents runtime has for them. Ops are insert, update
 	// and delete.
 	Collections, Ops []string
 }
@@ -84,6 +86,25 @@ var (
 	quiet  = map[string]bool{"manifest": true, "slash_command": true, "replay_watermark": true}
 )
 
+// rowTypes are the types of the rows in the collections of the agents runtime,
+// by their names there: what handlers read, and so what they ask for. What an
+// entity keeps for itself is called state:<name> unless it says otherwise.
+var rowTypes = map[string]string{
+	"runs": "run", "steps": "step", "texts": "text", "textDeltas": "text_delta", "toolCalls": "tool_call", "reasoningDeltas": "reasoning_delta",
+	"errors": "error", "entityStopped": "entity_stopped", "signals": "signal", "childStatus": "child_status", "slashCommands": "slash_command",
+	"manifests": "manifest", "contextInserted": "context_inserted", "contextRemoved": "context_removed", "replayWatermarks": "replay_watermark",
+}
+
+const statePrefix = "state:"
+
+// names reports whether a type of rows is one of the condition's collections.
+func (c Condition) names(typ string) bool {
+	state, ok := strings.CutPrefix(typ, statePrefix)
+	return slices.ContainsFunc(c.Collections, func(name string) bool {
+		return name == typ || rowTypes[name] == typ || ok && name == state
+	})
+}
+
 // change is what a wake says of one event.
 type change struct {
 	Collection    string          `json:"collection"`
@@ -119,7 +140,7 @@ func (c Condition) match(e event) (*change, *run) {
 		}
 		return &change{Collection: "runs", Kind: "update", Key: key}, &run{e.key, status, e.position}
 	}
-	named := slices.Contains(c.Collections, e.typ)
+	named := c.names(e.typ)
 	if e.typ == "" || silent[e.typ] || len(c.Collections) > 0 && !named || quiet[e.typ] && !named {
 		return nil, nil
 	}

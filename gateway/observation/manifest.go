@@ -137,6 +137,7 @@ func read(o store.Observer, e event) effect {
 		return f
 	}
 	cond, why := ParseCondition(wake)
+	cond.Collections = append(cond.Collections, typesOf(cond.Collections, v, config)...)
 	if why != "" || len(cond.String()) > maxName*16 {
 		return f
 	}
@@ -149,6 +150,24 @@ func read(o store.Observer, e event) effect {
 		f.Wake = nil // no collection is called so
 	}
 	return f
+}
+
+// typesOf are the types of rows that a manifest row says its collections have, in
+// itself or in its config, for those of some names.
+func typesOf(names []string, row, config map[string]json.RawMessage) []string {
+	var out []string
+	for _, schema := range []json.RawMessage{config["collections"], row["collections"]} {
+		if len(names) == 0 || len(schema) == 0 {
+			continue
+		}
+		has := object(schema)
+		for _, name := range names {
+			if t := text(object(has[name])["type"]); t != "" {
+				out = append(out, t)
+			}
+		}
+	}
+	return out
 }
 
 func storableTags(tags map[string]string) bool {

@@ -34,18 +34,22 @@ func TestManifestRowsRegisterAndUnregister(t *testing.T) {
 	put("schedule:s", `{"kind":"schedule","scheduleType":"cron","expression":"0 9 * * *","timezone":"Europe/Berlin"}`)
 	put("shared-state:s", `{"kind":"shared-state","id":"board","wake":{"on":"change"}}`)
 	put("source:db", `{"kind":"source","sourceType":"db","sourceRef":"board"}`)
+	put("source:db:named", `{"kind":"source","sourceType":"db","sourceRef":"wall","config":{"id":"wall","collections":{"findings":{"type":"shared:finding","primaryKey":"key"},"other":{"type":"x"},"odd":7}},"wake":{"on":"change","collections":["findings","odd","none"]}}`)
+	put("shared-state:named", `{"kind":"shared-state","id":"wall","collections":{"notes":{"type":"note"}},"wake":{"on":"change","collections":["notes"]}}`)
 	put("source:entities", `{"kind":"source","sourceType":"entities","sourceRef":"whatever","config":{"tags":{"k":"v"}},"wake":{"on":"change"}}`)
 	put("attachment:x", `{"kind":"attachment","id":"x"}`)
 	put("no wake", `{"kind":"observe","entity_url":"/chat/b"}`)
 	r.settle(w)
 	want := map[string]string{
-		"child":           `/chat/b "runFinished" 0 0 false`,
-		"observe":         `/chat/b "runFinished" 0 0 true`,
-		"source:entity":   `/chat/b {"on":"change","collections":["a","b"],"ops":["delete"]} 50 60 true`,
-		"source:cron":     `/` + cron.Path() + ` {"on":"change"} 0 0 true`,
-		"schedule:s":      `/` + cron.Path() + ` {"on":"change"} 0 0 true`,
-		"shared-state:s":  `/_electric/shared-state/board {"on":"change"} 0 0 true`,
-		"source:entities": `/_entities/` + MembershipRef(map[string]string{"k": "v"}, kyle) + ` {"on":"change"} 0 0 true`,
+		"child":              `/chat/b "runFinished" 0 0 false`,
+		"observe":            `/chat/b "runFinished" 0 0 true`,
+		"source:entity":      `/chat/b {"on":"change","collections":["a","b"],"ops":["delete"]} 50 60 true`,
+		"source:cron":        `/` + cron.Path() + ` {"on":"change"} 0 0 true`,
+		"schedule:s":         `/` + cron.Path() + ` {"on":"change"} 0 0 true`,
+		"shared-state:s":     `/_electric/shared-state/board {"on":"change"} 0 0 true`,
+		"source:db:named":    `/_electric/shared-state/wall {"on":"change","collections":["findings","none","odd","shared:finding"]} 0 0 true`,
+		"shared-state:named": `/_electric/shared-state/wall {"on":"change","collections":["note","notes"]} 0 0 true`,
+		"source:entities":    `/_entities/` + MembershipRef(map[string]string{"k": "v"}, kyle) + ` {"on":"change"} 0 0 true`,
 	}
 	check := func() {
 		t.Helper()
