@@ -107,6 +107,7 @@ var never = map[string][]string{
 	"gateway/seal":          {module, "net/http"},
 	"gateway/staterow":      {module, "net/http"},
 	"gateway/pace":          {module, "net/http"},
+	"gateway/failure":       {module, "net/http"},
 	// An author's build stays small.
 	"plugins":    {module + "gateway", module + "transports", module + "authhooks"},
 	"transports": {module + "gateway", module + "authhooks"},

@@ -69,7 +69,7 @@ func (a account) reachable(dir string) error {
 	for parent := filepath.Dir(dir); ; parent = filepath.Dir(parent) {
 		info, err := os.Stat(parent)
 		if err != nil {
-			return &Error{Code: CodeDataDir, Detail: "cannot look at " + parent, cause: err}
+			return &Error{Code: CodeDataDir, Detail: "cannot look at " + parent, Cause: err}
 		}
 		if !a.mayEnter(info) {
 			return &Error{Code: CodeNotReachable,

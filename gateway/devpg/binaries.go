@@ -39,7 +39,7 @@ func Find(ctx context.Context) ([]Binaries, error) {
 	if dir := os.Getenv("ROUSE_PG_BIN"); dir != "" {
 		b, err := inspect(ctx, dir)
 		if err != nil {
-			return nil, &Error{Code: CodeNotFound, Detail: "ROUSE_PG_BIN names no usable Postgres", cause: err,
+			return nil, &Error{Code: CodeNotFound, Detail: "ROUSE_PG_BIN names no usable Postgres", Cause: err,
 				Hint: fmt.Sprintf("ROUSE_PG_BIN must be the directory that holds initdb, postgres and pg_ctl of version %d to %d.", MinMajor, MaxMajor)}
 		}
 		return []Binaries{b}, nil

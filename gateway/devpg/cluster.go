@@ -93,27 +93,27 @@ func (l layout) dataMajor() (int, error) {
 func (l layout) initialise(ctx context.Context, acct account, bin Binaries, sync bool) (identity, error) {
 	secret := make([]byte, 24)
 	if _, err := rand.Read(secret); err != nil {
-		return identity{}, &Error{Code: CodeInit, Detail: "no randomness", cause: err}
+		return identity{}, &Error{Code: CodeInit, Detail: "no randomness", Cause: err}
 	}
 	id := identity{Password: hex.EncodeToString(secret)}
 	building := filepath.Join(l.dir, "data.building")
 	if err := os.RemoveAll(building); err != nil {
-		return id, &Error{Code: CodeDataDir, Detail: "cannot clear " + building, cause: err}
+		return id, &Error{Code: CodeDataDir, Detail: "cannot clear " + building, Cause: err}
 	}
 	if err := acct.own(building); err != nil {
-		return id, &Error{Code: CodeDataDir, Detail: "cannot make " + building, cause: err}
+		return id, &Error{Code: CodeDataDir, Detail: "cannot make " + building, Cause: err}
 	}
 	args := []string{"-D", building, "--username=" + Role, "--auth=reject", "--encoding=UTF8", "--locale=C"}
 	if !sync {
 		args = append(args, "--no-sync")
 	}
 	if err := run(ctx, acct, bin.Path("initdb"), nil, args...); err != nil {
-		return id, &Error{Code: CodeInit, Detail: "initdb failed", cause: err}
+		return id, &Error{Code: CodeInit, Detail: "initdb failed", Cause: err}
 	}
 	// Single-user mode takes one statement a line and needs no way in through the network.
 	setup := fmt.Sprintf("alter role %s password '%s'\ncreate database %s\n", Role, id.Password, Database)
 	if err := run(ctx, acct, bin.Path("postgres"), []byte(setup), "--single", "-D", building, "postgres"); err != nil {
-		return id, &Error{Code: CodeInit, Detail: "cannot make the role and the database", cause: err}
+		return id, &Error{Code: CodeInit, Detail: "cannot make the role and the database", Cause: err}
 	}
 	conf, err := os.OpenFile(filepath.Join(building, "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err == nil {
@@ -128,7 +128,7 @@ func (l layout) initialise(ctx context.Context, acct account, bin Binaries, sync
 		err = os.Rename(building, l.data())
 	}
 	if err != nil {
-		return id, &Error{Code: CodeDataDir, Detail: "cannot finish " + l.data(), cause: err}
+		return id, &Error{Code: CodeDataDir, Detail: "cannot finish " + l.data(), Cause: err}
 	}
 	return id, nil
 }

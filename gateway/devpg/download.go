@@ -22,15 +22,15 @@ func Download(ctx context.Context, dir, mirror string) (Binaries, error) {
 		return b, nil
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return Binaries{}, &Error{Code: CodeDataDir, Detail: "cannot make " + dir, cause: err}
+		return Binaries{}, &Error{Code: CodeDataDir, Detail: "cannot make " + dir, Cause: err}
 	}
 	port, err := freePort()
 	if err != nil {
-		return Binaries{}, &Error{Code: CodeStart, Detail: "no free port on 127.0.0.1", cause: err}
+		return Binaries{}, &Error{Code: CodeStart, Detail: "no free port on 127.0.0.1", Cause: err}
 	}
 	scratch, err := os.MkdirTemp(dir, "unpack-")
 	if err != nil {
-		return Binaries{}, &Error{Code: CodeDataDir, Detail: "cannot write in " + dir, cause: err}
+		return Binaries{}, &Error{Code: CodeDataDir, Detail: "cannot write in " + dir, Cause: err}
 	}
 	cfg := embeddedpostgres.DefaultConfig().Version(downloadVersion).Port(uint32(port)).
 		CachePath(dir).BinariesPath(home).
@@ -63,7 +63,7 @@ func Download(ctx context.Context, dir, mirror string) (Binaries, error) {
 	if b, inspectErr := inspect(ctx, bin); inspectErr == nil {
 		return b, nil
 	}
-	return Binaries{}, &Error{Code: CodeNotFound, cause: err,
+	return Binaries{}, &Error{Code: CodeNotFound, Cause: err,
 		Detail: "no Postgres is installed, and Postgres " + string(downloadVersion) + " could not be downloaded",
 		Hint:   installHint(goos)}
 }

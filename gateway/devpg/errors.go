@@ -1,6 +1,6 @@
 package devpg
 
-import "errors"
+import "github.com/rouse-run/rouse/gateway/failure"
 
 // Code names one way in which a private server cannot be had. Codes are stable: scripts and the CLI's exit codes use them.
 type Code string
@@ -26,31 +26,7 @@ const (
 )
 
 // Error is what every exported function of this package fails with.
-type Error struct {
-	Code   Code
-	Detail string // one sentence for a person
-	Hint   string // what to do about it; may be empty
-	cause  error
-}
-
-func (e *Error) Error() string {
-	text := string(e.Code) + ": " + e.Detail
-	if e.cause != nil {
-		text += ": " + e.cause.Error()
-	}
-	if e.Hint != "" {
-		text += "\n" + e.Hint
-	}
-	return text
-}
-
-// Unwrap gives the cause, so that errors.Is sees a cancelled context through it.
-func (e *Error) Unwrap() error { return e.cause }
+type Error = failure.Error[Code]
 
 // CodeOf gives the code of err, or "" when err is not from this package.
-func CodeOf(err error) Code {
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e.Code
-	}
-	return ""
-}
+func CodeOf(err error) Code { return failure.CodeOf[Code](err) }

@@ -16,13 +16,13 @@ type dirLock struct{ file *os.File }
 func lockDir(path, dir string) (*dirLock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, &Error{Code: CodeDataDir, Detail: "cannot open " + path, cause: err}
+		return nil, &Error{Code: CodeDataDir, Detail: "cannot open " + path, Cause: err}
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		holder, _ := os.ReadFile(path)
 		f.Close()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, &Error{Code: CodeDataDir, Detail: "cannot lock " + path, cause: err}
+			return nil, &Error{Code: CodeDataDir, Detail: "cannot lock " + path, Cause: err}
 		}
 		pid := strings.TrimSpace(string(holder))
 		if pid == "" {
@@ -37,7 +37,7 @@ func lockDir(path, dir string) (*dirLock, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, &Error{Code: CodeDataDir, Detail: "cannot write " + path, cause: err}
+		return nil, &Error{Code: CodeDataDir, Detail: "cannot write " + path, Cause: err}
 	}
 	return &dirLock{file: f}, nil
 }

@@ -77,17 +77,17 @@ func Start(ctx context.Context, opts Options) (_ *Server, err error) {
 	}
 	dir, err := filepath.Abs(opts.Dir)
 	if err != nil || opts.Dir == "" {
-		return nil, &Error{Code: CodeDataDir, Detail: "no usable data directory given", cause: err}
+		return nil, &Error{Code: CodeDataDir, Detail: "no usable data directory given", Cause: err}
 	}
 	acct, err := chooseAccount()
 	if err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return nil, &Error{Code: CodeDataDir, Detail: "cannot make " + dir, cause: err}
+		return nil, &Error{Code: CodeDataDir, Detail: "cannot make " + dir, Cause: err}
 	}
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
-		return nil, &Error{Code: CodeDataDir, Detail: "cannot follow " + opts.Dir, cause: err}
+		return nil, &Error{Code: CodeDataDir, Detail: "cannot follow " + opts.Dir, Cause: err}
 	}
 	s := &Server{opts: opts, files: layout{dir}, acct: acct, failed: make(chan struct{})}
 	if err := acct.reachable(s.files.data()); err != nil {
@@ -116,7 +116,7 @@ func Start(ctx context.Context, opts Options) (_ *Server, err error) {
 func (s *Server) prepare(ctx context.Context) error {
 	major, err := s.files.dataMajor()
 	if err != nil {
-		return &Error{Code: CodeDataDir, Detail: "cannot read " + s.files.data(), cause: err}
+		return &Error{Code: CodeDataDir, Detail: "cannot read " + s.files.data(), Cause: err}
 	}
 	if s.bin, err = s.choose(ctx, major); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (s *Server) prepare(ctx context.Context) error {
 		s.opts.Progress("creating a Postgres " + s.bin.Version + " cluster in " + s.files.dir)
 		s.id, err = s.files.initialise(ctx, s.acct, s.bin, s.opts.Settings["fsync"] != "off")
 	} else if s.id, err = s.files.readIdentity(); err != nil {
-		err = &Error{Code: CodeDataDir, Detail: "cannot read " + s.files.identity(), cause: err}
+		err = &Error{Code: CodeDataDir, Detail: "cannot read " + s.files.identity(), Cause: err}
 	}
 	if err != nil {
 		return err
@@ -136,13 +136,13 @@ func (s *Server) prepare(ctx context.Context) error {
 	if idle := s.opts.IdleStop; idle != nil {
 		for _, dir := range []string{idle.Clients, filepath.Dir(idle.Advert)} {
 			if err := s.acct.own(dir); err != nil {
-				return &Error{Code: CodeDataDir, Detail: "cannot make " + dir, cause: err}
+				return &Error{Code: CodeDataDir, Detail: "cannot make " + dir, Cause: err}
 			}
 		}
 	}
 	s.socket = s.files.socketDir()
 	if err := s.files.openSocketDir(s.acct); err != nil {
-		return &Error{Code: CodeDataDir, Detail: "cannot make the socket's directory " + s.socket, cause: err}
+		return &Error{Code: CodeDataDir, Detail: "cannot make the socket's directory " + s.socket, Cause: err}
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func (s *Server) up(ctx context.Context) error {
 		if s.id.Port == 0 || !portIsFree(s.id.Port) {
 			port, err := freePort()
 			if err != nil {
-				return &Error{Code: CodeStart, Detail: "no free port on 127.0.0.1", cause: err}
+				return &Error{Code: CodeStart, Detail: "no free port on 127.0.0.1", Cause: err}
 			}
 			s.id.Port = port
 		}
@@ -196,7 +196,7 @@ func (s *Server) up(ctx context.Context) error {
 			err = s.files.configure(s.acct, s.id, s.opts.Settings)
 		}
 		if err != nil {
-			return &Error{Code: CodeDataDir, Detail: "cannot write the server's configuration", cause: err}
+			return &Error{Code: CodeDataDir, Detail: "cannot write the server's configuration", Cause: err}
 		}
 		said, err := s.launchAndWait(ctx)
 		if err == nil {
@@ -206,14 +206,14 @@ func (s *Server) up(ctx context.Context) error {
 		// with −9 can be in use until its last process has noticed: both pass.
 		passing := strings.Contains(said, "could not create any TCP/IP sockets") || strings.Contains(said, "is still in use")
 		if !passing || try == tries {
-			return &Error{Code: CodeStart, Detail: "Postgres " + s.bin.Version + " did not start", cause: err,
+			return &Error{Code: CodeStart, Detail: "Postgres " + s.bin.Version + " did not start", Cause: err,
 				Hint: "Its log is " + s.files.log() + ". The end of it:\n" + said}
 		}
 		if strings.Contains(said, "could not create any TCP/IP sockets") {
 			s.id.Port = 0
 		}
 		if err := pause(ctx, 100*time.Millisecond); err != nil {
-			return &Error{Code: CodeStart, Detail: "Postgres did not start in time", cause: err}
+			return &Error{Code: CodeStart, Detail: "Postgres did not start in time", Cause: err}
 		}
 	}
 }
@@ -336,7 +336,7 @@ func (s *Server) down(ctx context.Context, mode Mode) error {
 		}
 	}
 	if err != nil {
-		return &Error{Code: CodeStop, Detail: "cannot signal the server", cause: err}
+		return &Error{Code: CodeStop, Detail: "cannot signal the server", Cause: err}
 	}
 	patience := time.NewTimer(10 * time.Second)
 	defer patience.Stop()

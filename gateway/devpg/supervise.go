@@ -262,7 +262,7 @@ func stopOrphan(ctx context.Context, data string) error {
 			}
 			if first {
 				if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
-					return &Error{Code: CodeStop, Detail: fmt.Sprintf("cannot stop the server left running with pid %d", pid), cause: err}
+					return &Error{Code: CodeStop, Detail: fmt.Sprintf("cannot stop the server left running with pid %d", pid), Cause: err}
 				}
 			}
 			if time.Now().After(deadline) {

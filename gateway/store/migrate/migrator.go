@@ -82,7 +82,7 @@ func New(opts Options) (*Migrator, error) {
 		m.functions, err = opts.Source.ListFunctions()
 	}
 	if err != nil {
-		return nil, &Error{Code: CodeSource, Detail: "the migrations in this binary are malformed", cause: err}
+		return nil, &Error{Code: CodeSource, Detail: "the migrations in this binary are malformed", Cause: err}
 	}
 	m.hash = functionsHash(m.functions)
 	return m, nil
@@ -101,7 +101,7 @@ func (m *Migrator) Up(ctx context.Context) (Report, error) {
 	var report Report
 	err := m.locked(ctx, func(conn *pgx.Conn) error {
 		if _, err := conn.Exec(ctx, bookkeeping); err != nil {
-			return &Error{Code: CodeFailed, Detail: "cannot make the migrator's own tables", cause: err}
+			return &Error{Code: CodeFailed, Detail: "cannot make the migrator's own tables", Cause: err}
 		}
 		status, err := m.status(ctx, conn)
 		if err != nil {
@@ -140,7 +140,7 @@ func (m *Migrator) noteHashes(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, `update rouse.schema_history h set hash = u.hash
 		from unnest($1::int[], $2::text[]) u (version, hash) where h.version = u.version and h.hash is null`, versions, hashes)
 	if err != nil {
-		return &Error{Code: CodeFailed, Detail: "cannot note which migrations were applied", cause: err}
+		return &Error{Code: CodeFailed, Detail: "cannot note which migrations were applied", Cause: err}
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func (m *Migrator) step(ctx context.Context, status Status) ([]Migration, error)
 		}
 		m.opts.Logger.Info("migrating", "version", next.Version, "name", next.Name, "compat", next.Compat)
 		if err := runner.Steps(1); err != nil {
-			return applied, &Error{Code: CodeFailed, Detail: fmt.Sprintf("migration %06d_%s was refused", next.Version, next.Name), cause: err,
+			return applied, &Error{Code: CodeFailed, Detail: fmt.Sprintf("migration %06d_%s was refused", next.Version, next.Name), Cause: err,
 				Hint: "Nothing of a transactional migration stays behind; `rouse migrate repair` says where the database stands and clears the mark."}
 		}
 		if !next.Transactional {
@@ -183,7 +183,7 @@ func (m *Migrator) record(ctx context.Context, mig Migration) error {
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	if _, err := conn.Exec(ctx, recordSQL(mig)); err != nil {
-		return &Error{Code: CodeFailed, Detail: fmt.Sprintf("cannot record migration %06d", mig.Version), cause: err}
+		return &Error{Code: CodeFailed, Detail: fmt.Sprintf("cannot record migration %06d", mig.Version), Cause: err}
 	}
 	return nil
 }
@@ -197,15 +197,15 @@ func (m *Migrator) runner(ctx context.Context) (*gomigrate.Migrate, error) {
 	db := stdlib.OpenDB(*cfg)
 	to, err := driver.WithInstance(db, &driver.Config{MigrationsTable: `"rouse"."schema_migrations"`, MigrationsTableQuoted: true})
 	if err != nil {
-		return nil, &Error{Code: CodeUnavailable, Detail: "cannot open the migration's connection", cause: errors.Join(err, closeDB(db))}
+		return nil, &Error{Code: CodeUnavailable, Detail: "cannot open the migration's connection", Cause: errors.Join(err, closeDB(db))}
 	}
 	from, err := newRecording(m.opts.Source, m.list)
 	if err != nil {
-		return nil, &Error{Code: CodeSource, Detail: "cannot read the migrations in this binary", cause: errors.Join(err, to.Close())}
+		return nil, &Error{Code: CodeSource, Detail: "cannot read the migrations in this binary", Cause: errors.Join(err, to.Close())}
 	}
 	runner, err := gomigrate.NewWithInstance("embedded", from, "pgx5", to)
 	if err != nil {
-		return nil, &Error{Code: CodeSource, Detail: "cannot set up the migration", cause: errors.Join(err, to.Close())}
+		return nil, &Error{Code: CodeSource, Detail: "cannot set up the migration", Cause: errors.Join(err, to.Close())}
 	}
 	return runner, nil
 }
@@ -217,15 +217,15 @@ func closeDB(db *sql.DB) error { return db.Close() }
 func (m *Migrator) applyFunctions(ctx context.Context, conn *pgx.Conn) error {
 	tx, err := conn.Begin(ctx)
 	if err != nil {
-		return &Error{Code: CodeUnavailable, Detail: "cannot begin", cause: err}
+		return &Error{Code: CodeUnavailable, Detail: "cannot begin", Cause: err}
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx))
 	if _, err := tx.Exec(ctx, "set local check_function_bodies = off"); err != nil {
-		return &Error{Code: CodeFailed, Detail: "cannot prepare the functions' transaction", cause: err}
+		return &Error{Code: CodeFailed, Detail: "cannot prepare the functions' transaction", Cause: err}
 	}
 	for _, f := range m.functions {
 		if _, err := tx.Exec(ctx, f.SQL); err != nil {
-			return &Error{Code: CodeFailed, Detail: "function file " + f.Name + ".sql was refused; no function was changed", cause: err}
+			return &Error{Code: CodeFailed, Detail: "function file " + f.Name + ".sql was refused; no function was changed", Cause: err}
 		}
 	}
 	_, err = tx.Exec(ctx, `insert into rouse.schema_manifest (id, hash, functions, migration, release)
@@ -236,7 +236,7 @@ on conflict (id) do update set hash = excluded.hash, functions = excluded.functi
 		err = tx.Commit(ctx)
 	}
 	if err != nil {
-		return &Error{Code: CodeFailed, Detail: "cannot record the functions; none was changed", cause: err}
+		return &Error{Code: CodeFailed, Detail: "cannot record the functions; none was changed", Cause: err}
 	}
 	m.opts.Logger.Info("functions replaced", "count", len(m.functions))
 	return nil
@@ -290,7 +290,7 @@ func (m *Migrator) locked(ctx context.Context, f func(*pgx.Conn) error) error {
 	for {
 		var got bool
 		if err := conn.QueryRow(ctx, "select pg_try_advisory_lock($1)", lockKey).Scan(&got); err != nil {
-			return &Error{Code: CodeUnavailable, Detail: "cannot ask for the migration lock", cause: err}
+			return &Error{Code: CodeUnavailable, Detail: "cannot ask for the migration lock", Cause: err}
 		}
 		if got {
 			return f(conn)
@@ -304,7 +304,7 @@ func (m *Migrator) locked(ctx context.Context, f func(*pgx.Conn) error) error {
 		case <-wait.C:
 		case <-ctx.Done():
 			wait.Stop()
-			return &Error{Code: CodeLocked, Detail: "gave up waiting for another migrator", cause: ctx.Err()}
+			return &Error{Code: CodeLocked, Detail: "gave up waiting for another migrator", Cause: ctx.Err()}
 		}
 	}
 }
@@ -325,7 +325,7 @@ where l.locktype = 'advisory' and l.granted and l.database = (select oid from pg
 func (m *Migrator) config() (*pgx.ConnConfig, error) {
 	cfg, err := pgx.ParseConfig(m.opts.DSN)
 	if err != nil {
-		return nil, &Error{Code: CodeUnavailable, Detail: "the database URL cannot be read", cause: err}
+		return nil, &Error{Code: CodeUnavailable, Detail: "the database URL cannot be read", Cause: err}
 	}
 	cfg.RuntimeParams["lock_timeout"] = fmt.Sprintf("%dms", m.opts.LockTimeout.Milliseconds())
 	cfg.RuntimeParams["application_name"] = "rouse migrate"
@@ -340,7 +340,7 @@ func (m *Migrator) connect(ctx context.Context) (*pgx.Conn, error) {
 	}
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
-		return nil, &Error{Code: CodeUnavailable, Detail: "cannot connect to the database", cause: err}
+		return nil, &Error{Code: CodeUnavailable, Detail: "cannot connect to the database", Cause: err}
 	}
 	return conn, nil
 }

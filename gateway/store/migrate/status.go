@@ -42,7 +42,7 @@ func (m *Migrator) Status(ctx context.Context) (Status, error) {
 func (m *Migrator) status(ctx context.Context, conn *pgx.Conn) (Status, error) {
 	s := Status{Newest: newest(m.list), BinaryRelease: m.opts.Source.Release}
 	fail := func(err error) (Status, error) {
-		return s, &Error{Code: CodeUnavailable, Detail: "cannot read the migrations' tables", cause: err}
+		return s, &Error{Code: CodeUnavailable, Detail: "cannot read the migrations' tables", Cause: err}
 	}
 	var hasHistory, hasVersion bool
 	err := conn.QueryRow(ctx, `select to_regclass('rouse.schema_history') is not null, to_regclass('rouse.schema_migrations') is not null`).
@@ -289,7 +289,7 @@ func (m *Migrator) Repair(ctx context.Context) (string, error) {
 		}
 		defer runner.Close()
 		if err := runner.Force(target); err != nil {
-			return &Error{Code: CodeFailed, Detail: "cannot put the mark right", cause: err}
+			return &Error{Code: CodeFailed, Detail: "cannot put the mark right", Cause: err}
 		}
 		if s.recorded {
 			said += "Marked it as applied.\n"
