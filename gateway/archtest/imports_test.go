@@ -76,6 +76,8 @@ var onlyBy = map[string][]string{
 	module + "gateway/cli":               {"gateway/cmd/rouse", "gateway/e2e"},
 	module + "gateway/devpg/pgtest":      testSupport,
 	module + "gateway/server/servertest": testSupport,
+	module + "gateway/soon":              testSupport,
+	module + "sql/interleave":            testSupport,
 	module + "gateway/devpg":             append([]string{"gateway/cli"}, testSupport...),
 	"testing":                            testSupport,
 	"net/http/httptest":                  testSupport,
