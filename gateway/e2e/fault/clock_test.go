@@ -40,8 +40,9 @@ func newClock(t *testing.T) (c *clock, env []string) {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	c = &clock{t, filepath.Join(dir, "offset")}
 	c.set("+0")
-	// Only what is the time jumps: how long something takes is measured by clocks that do not.
-	return c, []string{"LD_PRELOAD=" + library, "FAKETIME_TIMESTAMP_FILE=" + c.path, "FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1",
+	// Only what is the time jumps: how long something takes is measured by clocks that do not. Processes look at the
+	// offset once a second, so for a moment the server's have different clocks.
+	return c, []string{"LD_PRELOAD=" + library, "FAKETIME_TIMESTAMP_FILE=" + c.path, "FAKETIME_CACHE_DURATION=1", "FAKETIME_DONT_FAKE_MONOTONIC=1",
 		"NO_FAKE_STAT=1"}
 }
 
@@ -105,11 +106,11 @@ func TestClockOfPostgresJumpsUnderLoad(t *testing.T) {
 		if took := time.Since(at); took > 3*lease+5*time.Second {
 			t.Errorf("a lease of %v went on for %v when the clock was set back", lease, took)
 		}
-		var far int
-		w.scan(`select count(*) from rouse.consumers where state = 'claimed' and lease_expires_at > clock_timestamp() + lease_ttl_ms * interval '1 ms' + interval '1 s'`, nil, &far)
-		if far > 0 {
-			t.Errorf("%d leases end later than any may", far)
-		}
+		within(t, patience, "no lease ends later than any may", func() bool {
+			var far int
+			w.scan(`select count(*) from rouse.consumers where state = 'claimed' and lease_expires_at > clock_timestamp() + lease_ttl_ms * interval '1 ms' + interval '1 s'`, nil, &far)
+			return far == 0
+		})
 		pause(t.Context(), 2*lease)
 	})
 }
