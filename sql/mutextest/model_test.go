@@ -77,26 +77,40 @@ func (m *model) mint(e *modelEntity, now time.Time) {
 	e.state, e.told, e.minted, e.look = "waking", now, now, time.Time{}
 }
 
-// freed tells the oldest waiting wakes, one for each of these claims that have
-// ended together, if the runner was full until now.
+// freed tells wakes, one for each of these claims that have ended together: the
+// oldest that wait if the runner was full until now, and just below that those
+// that were refused for want of room, whoever was told longest ago first.
 func (m *model) freed(now time.Time, ended ...*modelEntity) {
+	const near = 4
 	ended = slices.DeleteFunc(slices.Clone(ended), func(e *modelEntity) bool { return e.webhook })
-	held := m.heldByRunner(nil, now)
-	if len(ended) == 0 || m.capacity == 0 || m.disabled || held+len(ended) < m.capacity {
+	held, freed := m.heldByRunner(nil, now), len(ended)
+	if freed == 0 || m.capacity == 0 || m.disabled || held >= m.capacity || held+freed < m.capacity-near {
 		return
 	}
+	full := held+freed >= m.capacity
 	var waiting []*modelEntity
 	for _, w := range m.entities {
-		if !w.webhook && w.state == "waking" {
+		if !w.webhook && w.state == "waking" && (full || !w.look.IsZero()) {
 			waiting = append(waiting, w)
 		}
 	}
 	slices.SortFunc(waiting, func(a, b *modelEntity) int {
-		return cmp.Or(a.minted.Compare(b.minted), strings.Compare(a.name, b.name))
+		oldest := cmp.Or(a.minted.Compare(b.minted), strings.Compare(a.name, b.name))
+		if full {
+			return oldest
+		}
+		return cmp.Or(a.told.Compare(b.told), oldest)
 	})
-	for _, w := range waiting[:min(len(waiting), len(ended), max(m.capacity-held, 0))] {
+	most := freed
+	if full {
+		most = min(most, m.capacity-held)
+	}
+	for _, w := range waiting[:min(len(waiting), most)] {
 		w.wake().attempts++
 		m.entries++
+		if !w.look.IsZero() {
+			w.told = now
+		}
 	}
 }
 
