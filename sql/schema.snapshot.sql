@@ -68,6 +68,13 @@ CREATE DOMAIN rouse.wake_claim_status AS text
 CREATE DOMAIN rouse.wake_delivery_status AS text
 	CONSTRAINT wake_delivery_status_check CHECK ((VALUE = ANY (ARRAY['queued'::text, 'delivered'::text, 'failed'::text, 'superseded'::text])));
 
+CREATE FUNCTION rouse._attachment_main(p_service_id integer, p_url text, p_principal text, OUT refusal text, OUT main_id bigint) RETURNS record
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._attachment_main(p_service_id integer, p_url text, p_principal text, OUT refusal text, OUT main_id bigint) IS 'Locks the stream of an entity whose attachments change, and says who may not change them.';
+
 CREATE FUNCTION rouse._claim_apply(p_ops jsonb, p_wait boolean, p_now timestamp with time zone) RETURNS TABLE(ord integer, answer rouse.claim_answer)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -159,6 +166,20 @@ CREATE FUNCTION rouse._claim_find(p_ops jsonb, p_wait boolean) RETURNS rouse.cla
     AS …;
 
 COMMENT ON FUNCTION rouse._claim_find(p_ops jsonb, p_wait boolean) IS 'Reads a batch of mutex calls, finds and locks their consumers.';
+
+CREATE FUNCTION rouse._claim_moved(c rouse.consumers, p_streams bigint[]) RETURNS boolean
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._claim_moved(c rouse.consumers, p_streams bigint[]) IS 'Whether a claim has got ahead.';
+
+CREATE FUNCTION rouse._claim_over(p_service_id integer, p_consumer text, p_epoch bigint, p_granted text[], p_now timestamp with time zone) RETURNS boolean
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._claim_over(p_service_id integer, p_consumer text, p_epoch bigint, p_granted text[], p_now timestamp with time zone) IS 'Whether a lapsed claim can not be extended any more.';
 
 CREATE FUNCTION rouse._claim_reap(p_limit integer, p_now timestamp with time zone) RETURNS TABLE(expired integer, redelivered integer, moved integer)
     LANGUAGE …
@@ -266,13 +287,6 @@ CREATE FUNCTION rouse._delivery_result(p_service_id integer, p_wake_id uuid, p_a
 
 COMMENT ON FUNCTION rouse._delivery_result(p_service_id integer, p_wake_id uuid, p_attempt integer, p_outcome text, p_retry_ms bigint, p_status_code integer, p_error text, p_now timestamp with time zone) IS 'Records how a delivery attempt ended, at a chosen time.';
 
-CREATE FUNCTION rouse._delivery_take(p_limit integer, p_now timestamp with time zone) RETURNS TABLE(service_id integer, service_name text, wake_id uuid, consumer_id bigint, consumer_name text, epoch bigint, attempt integer, target jsonb, notification jsonb, lease_ms integer)
-    LANGUAGE …
-    SET search_path TO 'rouse', 'pg_temp'
-    AS …;
-
-COMMENT ON FUNCTION rouse._delivery_take(p_limit integer, p_now timestamp with time zone) IS 'Lends due wakes to a delivery worker at a chosen time.';
-
 CREATE FUNCTION rouse._dispatch_act(p_consumer rouse.consumers, p_now timestamp with time zone, OUT acted text, OUT wake uuid) RETURNS record
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -347,20 +361,6 @@ CREATE FUNCTION rouse._entity_move(p_service_id integer, p_url text, p_principal
 
 COMMENT ON FUNCTION rouse._entity_move(p_service_id integer, p_url text, p_principal text, p_trusted boolean, p_policy jsonb, p_deadline_ms bigint, p_reason text, p_now timestamp with time zone) IS 'entity_move at a chosen time; null reads the clock behind the locks.';
 
-CREATE FUNCTION rouse._entity_redrive(p_service_id integer, p_url text, p_principal text, p_trusted boolean, p_now timestamp with time zone) RETURNS text
-    LANGUAGE …
-    SET search_path TO 'rouse', 'pg_temp'
-    AS …;
-
-COMMENT ON FUNCTION rouse._entity_redrive(p_service_id integer, p_url text, p_principal text, p_trusted boolean, p_now timestamp with time zone) IS 'entity_redrive at a chosen time; null reads the clock behind the lock.';
-
-CREATE FUNCTION rouse._entity_root(p_service_id integer, p_url text, p_shared boolean) RETURNS text
-    LANGUAGE …
-    SET search_path TO 'rouse', 'pg_temp'
-    AS …;
-
-COMMENT ON FUNCTION rouse._entity_root(p_service_id integer, p_url text, p_shared boolean) IS 'Locks the tree of an entity and returns its root.';
-
 CREATE TABLE rouse.entities (
     service_id integer NOT NULL,
     url text NOT NULL COLLATE pg_catalog."C",
@@ -386,6 +386,27 @@ COMMENT ON TABLE rouse.entities IS 'Addressable things with one owner at a time;
 
 COMMENT ON COLUMN rouse.entities.member IS 'A membership stream shows the entity, so its changes are told.';
 
+CREATE FUNCTION rouse._entity_parent(p_service_id integer, p_url text, p_principal text, OUT refusal text, OUT parent rouse.entities) RETURNS record
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._entity_parent(p_service_id integer, p_url text, p_principal text, OUT refusal text, OUT parent rouse.entities) IS 'The entity that another is to become the child of, or why it may not.';
+
+CREATE FUNCTION rouse._entity_redrive(p_service_id integer, p_url text, p_principal text, p_trusted boolean, p_now timestamp with time zone) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._entity_redrive(p_service_id integer, p_url text, p_principal text, p_trusted boolean, p_now timestamp with time zone) IS 'entity_redrive at a chosen time; null reads the clock behind the lock.';
+
+CREATE FUNCTION rouse._entity_root(p_service_id integer, p_url text, p_shared boolean) RETURNS text
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._entity_root(p_service_id integer, p_url text, p_shared boolean) IS 'Locks the tree of an entity and returns its root.';
+
 CREATE FUNCTION rouse._entity_signal(p_entity rouse.entities, p_consumer rouse.consumers, p_stream_id bigint, p_principal text, p_signal text, p_key text, p_reason text, p_payload jsonb, p_now timestamp with time zone) RETURNS TABLE(outcome text, txid bigint, previous_state text, new_state text, created_at timestamp with time zone)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -406,6 +427,20 @@ CREATE FUNCTION rouse._entity_type_may(p_service_id integer, p_name text, p_prin
     AS …;
 
 COMMENT ON FUNCTION rouse._entity_type_may(p_service_id integer, p_name text, p_principal text, p_permission text, p_now timestamp with time zone) IS 'Whether a grant gives a principal a permission on an entity type.';
+
+CREATE FUNCTION rouse._epoch_floor(p_timeline integer DEFAULT NULL::integer) RETURNS bigint
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._epoch_floor(p_timeline integer) IS 'The lowest epoch that a wake may have that is made or granted now.';
+
+CREATE FUNCTION rouse._epochs_raise(p_reason text, p_timeline integer, p_always boolean) RETURNS bigint
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._epochs_raise(p_reason text, p_timeline integer, p_always boolean) IS 'Makes the floor of epochs for a timeline.';
 
 CREATE FUNCTION rouse._fruitless_wait(p_fruitless integer) RETURNS interval
     LANGUAGE … IMMUTABLE
@@ -466,19 +501,17 @@ CREATE FUNCTION rouse._grant_type_ensure(p_service_id integer, p_name text, p_by
 
 COMMENT ON FUNCTION rouse._grant_type_ensure(p_service_id integer, p_name text, p_by text, p_grants jsonb, p_now timestamp with time zone) IS 'Adds the grants of a registration.';
 
-CREATE FUNCTION rouse._membership_lock(p_service_id integer) RETURNS void
+CREATE FUNCTION rouse._leases_clip(p_now timestamp with time zone) RETURNS integer
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     AS …;
 
-COMMENT ON FUNCTION rouse._membership_lock(p_service_id integer) IS 'Lets one write the membership streams of a service.';
-
-CREATE FUNCTION rouse._membership_row(e rouse.entities) RETURNS jsonb
-    LANGUAGE … STABLE
-    SET search_path TO 'rouse', 'pg_temp'
-    AS …;
-
-COMMENT ON FUNCTION rouse._membership_row(e rouse.entities) IS 'An entity as a membership stream shows it.';
+COMMENT ON FUNCTION rouse._leases_clip(p_now timestamp with time zone) IS 'leases_clip at a chosen time, for tests.';
 
 CREATE TABLE rouse.memberships (
     id bigint NOT NULL,
@@ -496,6 +529,30 @@ CREATE TABLE rouse.memberships (
 COMMENT ON TABLE rouse.memberships IS 'A stream of the entities that have certain tags and that a principal may read.';
 
 COMMENT ON COLUMN rouse.memberships.touched_at IS 'When somebody asked for it last, within an hour.';
+
+CREATE FUNCTION rouse._membership_compare(m rouse.memberships, p_limit integer) RETURNS boolean
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._membership_compare(m rouse.memberships, p_limit integer) IS 'Brings a membership stream nearer to the entities there are.';
+
+CREATE FUNCTION rouse._membership_lock(p_service_id integer) RETURNS void
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._membership_lock(p_service_id integer) IS 'Lets one write the membership streams of a service.';
+
+CREATE FUNCTION rouse._membership_row(e rouse.entities) RETURNS jsonb
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._membership_row(e rouse.entities) IS 'An entity as a membership stream shows it.';
 
 CREATE FUNCTION rouse._membership_show(m rouse.memberships, p_url text, p_now timestamp with time zone) RETURNS boolean
     LANGUAGE …
@@ -552,6 +609,20 @@ CREATE FUNCTION rouse._offset(p_position bigint) RETURNS text
 
 COMMENT ON FUNCTION rouse._offset(p_position bigint) IS 'The wire form of a position.';
 
+CREATE FUNCTION rouse._pool_limited(p_service_id integer, p_pool text) RETURNS boolean
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._pool_limited(p_service_id integer, p_pool text) IS 'Whether a worker pool limits its claims.';
+
+CREATE FUNCTION rouse._pool_stream(p_service_id integer, p_pool text) RETURNS text
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._pool_stream(p_service_id integer, p_pool text) IS 'The wake stream of a worker pool.';
+
 CREATE FUNCTION rouse._pool_tell(p_service_id integer, p_pool_id text, p_limit integer, p_now timestamp with time zone) RETURNS integer
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -565,6 +636,13 @@ CREATE FUNCTION rouse._pool_waiting(p_service_id integer, p_pool_id text, p_limi
     AS …;
 
 COMMENT ON FUNCTION rouse._pool_waiting(p_service_id integer, p_pool_id text, p_limit integer, p_now timestamp with time zone) IS 'The wakes that wait for a pool and that it has room for.';
+
+CREATE FUNCTION rouse._pools_changed(p_service_id integer, p_runner_id text, p_now timestamp with time zone) RETURNS void
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse._pools_changed(p_service_id integer, p_runner_id text, p_now timestamp with time zone) IS 'Tells a runner that its pools have changed.';
 
 CREATE FUNCTION rouse._principal_kind(p_principal text) RETURNS text
     LANGUAGE … IMMUTABLE
@@ -602,17 +680,12 @@ CREATE FUNCTION rouse._retention_audit(p_limit integer, p_age_ms bigint, p_now t
 
 COMMENT ON FUNCTION rouse._retention_audit(p_limit integer, p_age_ms bigint, p_now timestamp with time zone) IS 'retention_audit at a chosen time.';
 
-CREATE FUNCTION rouse._retention_claims(p_limit integer, p_age_ms bigint, p_period_ms bigint, p_now timestamp with time zone) RETURNS TABLE(seen integer, deleted integer, more boolean)
+CREATE FUNCTION rouse._retention_claims_over(p_after text, p_limit integer, p_before timestamp with time zone, OUT seen integer, OUT deleted integer, OUT at text) RETURNS record
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
     AS …;
 
-COMMENT ON FUNCTION rouse._retention_claims(p_limit integer, p_age_ms bigint, p_period_ms bigint, p_now timestamp with time zone) IS 'retention_claims at a chosen time.';
+COMMENT ON FUNCTION rouse._retention_claims_over(p_after text, p_limit integer, p_before timestamp with time zone, OUT seen integer, OUT deleted integer, OUT at text) IS 'Removes some of the claims that ended before a time.';
 
 CREATE FUNCTION rouse._retention_count(p_stream_id bigint, p_count bigint) RETURNS bigint
     LANGUAGE …
@@ -635,15 +708,12 @@ CREATE FUNCTION rouse._retention_mark(p_stream_id bigint, p_age_ms bigint, p_now
 
 COMMENT ON FUNCTION rouse._retention_mark(p_stream_id bigint, p_age_ms bigint, p_now timestamp with time zone) IS 'Notes a stream''s tail now and then, and returns the newest that is of an age.';
 
-CREATE FUNCTION rouse._retention_producers(p_limit integer, p_age_ms bigint, p_period_ms bigint, p_now timestamp with time zone) RETURNS TABLE(seen integer, deleted integer, more boolean)
+CREATE FUNCTION rouse._retention_producers_idle(p_after text, p_limit integer, p_before timestamp with time zone, p_now timestamp with time zone, OUT seen integer, OUT deleted integer, OUT at text, OUT cut boolean) RETURNS record
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
     AS …;
 
-COMMENT ON FUNCTION rouse._retention_producers(p_limit integer, p_age_ms bigint, p_period_ms bigint, p_now timestamp with time zone) IS 'retention_producers at a chosen time.';
+COMMENT ON FUNCTION rouse._retention_producers_idle(p_after text, p_limit integer, p_before timestamp with time zone, p_now timestamp with time zone, OUT seen integer, OUT deleted integer, OUT at text, OUT cut boolean) IS 'Forgets the producers of some streams that are idle since a time.';
 
 CREATE FUNCTION rouse._retention_readers(p_walk text, p_after text, p_limit integer) RETURNS TABLE(id text, service_id integer, path text, key text)
     LANGUAGE … STABLE
@@ -654,6 +724,18 @@ CREATE FUNCTION rouse._retention_readers(p_walk text, p_after text, p_limit inte
     AS …;
 
 COMMENT ON FUNCTION rouse._retention_readers(p_walk text, p_after text, p_limit integer) IS 'The runners or pools whose wake streams a walk looks at next.';
+
+CREATE FUNCTION rouse._retention_rows(p_walk text, p_limit integer, p_age_ms bigint, p_period_ms bigint, p_now timestamp with time zone) RETURNS TABLE(seen integer, deleted integer, more boolean)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse._retention_rows(p_walk text, p_limit integer, p_age_ms bigint, p_period_ms bigint, p_now timestamp with time zone) IS 'retention_rows at a chosen time.';
 
 CREATE FUNCTION rouse._retention_streams(p_limit integer, p_period_ms bigint, p_now timestamp with time zone) RETURNS TABLE(seen integer, trimmed integer, more boolean)
     LANGUAGE …
@@ -698,17 +780,12 @@ CREATE FUNCTION rouse._retention_wake_streams(p_limit integer, p_window_ms bigin
 
 COMMENT ON FUNCTION rouse._retention_wake_streams(p_limit integer, p_window_ms bigint, p_period_ms bigint, p_now timestamp with time zone) IS 'retention_wake_streams at a chosen time.';
 
-CREATE FUNCTION rouse._retention_wakes(p_limit integer, p_age_ms bigint, p_period_ms bigint, p_now timestamp with time zone) RETURNS TABLE(seen integer, deleted integer, more boolean)
+CREATE FUNCTION rouse._retention_wakes_over(p_after text, p_limit integer, p_before timestamp with time zone, OUT seen integer, OUT deleted integer, OUT at text) RETURNS record
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
     AS …;
 
-COMMENT ON FUNCTION rouse._retention_wakes(p_limit integer, p_age_ms bigint, p_period_ms bigint, p_now timestamp with time zone) IS 'retention_wakes at a chosen time.';
+COMMENT ON FUNCTION rouse._retention_wakes_over(p_after text, p_limit integer, p_before timestamp with time zone, OUT seen integer, OUT deleted integer, OUT at text) IS 'Removes some of the wakes that were resolved before a time.';
 
 CREATE FUNCTION rouse._retention_walk(p_name text, p_period_ms bigint, p_now timestamp with time zone) RETURNS SETOF text
     LANGUAGE …
@@ -1332,18 +1409,6 @@ CREATE FUNCTION rouse.delivery_result(p_service_id integer, p_wake_id uuid, p_at
 
 COMMENT ON FUNCTION rouse.delivery_result(p_service_id integer, p_wake_id uuid, p_attempt integer, p_outcome text, p_retry_ms bigint, p_status_code integer, p_error text) IS 'Records how a delivery attempt ended.';
 
-CREATE FUNCTION rouse.delivery_take(p_limit integer) RETURNS TABLE(service_id integer, service_name text, wake_id uuid, consumer_id bigint, consumer_name text, epoch bigint, attempt integer, target jsonb, notification jsonb, lease_ms integer)
-    LANGUAGE …
-    SET search_path TO 'rouse', 'pg_temp'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    AS …;
-
-COMMENT ON FUNCTION rouse.delivery_take(p_limit integer) IS 'Lends due wakes to a delivery worker.';
-
 CREATE FUNCTION rouse.delivery_uncertain(p_service_id integer, p_wake_id uuid, p_attempt integer) RETURNS boolean
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -1617,29 +1682,14 @@ CREATE VIEW rouse.entity_display AS
             WHEN l.online THEN 'online'::text
             ELSE 'offline'::text
         END AS runner_liveness,
-        CASE
-            WHEN ((e.status)::text = ANY (ARRAY['killed'::text, 'stopped'::text, 'stopping'::text, 'paused'::text, 'spawning'::text])) THEN (e.status)::text
-            WHEN (c.parked_at IS NOT NULL) THEN 'parked'::text
-            WHEN (c.release_by IS NOT NULL) THEN 'moving'::text
-            WHEN ((e.status)::text = 'running'::text) THEN 'running'::text
-            WHEN (p.pending AND (w.id IS NOT NULL) AND (NOT m.online)) THEN 'waiting_for_pool'::text
-            WHEN (p.pending AND (w.id IS NOT NULL) AND ((c.look_at IS NOT NULL) OR u.used)) THEN 'waiting_for_capacity'::text
-            WHEN (p.pending AND (w.id IS NOT NULL)) THEN 'runner_syncing'::text
-            WHEN (p.pending AND (r.id IS NOT NULL) AND (NOT l.online)) THEN 'waiting_for_runner'::text
-            WHEN (p.pending AND (r.id IS NOT NULL)) THEN 'runner_syncing'::text
-            WHEN (p.pending AND (t.target IS NULL)) THEN 'no_target'::text
-            WHEN (p.pending AND f.failed) THEN 'delivery_failed'::text
-            WHEN p.pending THEN 'delivering'::text
-            WHEN (d.last_error IS NOT NULL) THEN 'failed'::text
-            ELSE 'waiting_for_input'::text
-        END AS code,
-        CASE
-            WHEN ((e.status)::text = 'killed'::text) THEN 'Killed'::text
-            WHEN ((e.status)::text = 'stopped'::text) THEN 'Stopped'::text
-            WHEN ((e.status)::text = 'stopping'::text) THEN 'Stopping...'::text
-            WHEN ((e.status)::text = 'paused'::text) THEN 'Paused'::text
-            WHEN ((e.status)::text = 'spawning'::text) THEN 'Starting...'::text
-            WHEN (c.parked_at IS NOT NULL) THEN (('Parked — '::text ||
+    k.code,
+        CASE k.code
+            WHEN 'killed'::text THEN 'Killed'::text
+            WHEN 'stopped'::text THEN 'Stopped'::text
+            WHEN 'stopping'::text THEN 'Stopping...'::text
+            WHEN 'paused'::text THEN 'Paused'::text
+            WHEN 'spawning'::text THEN 'Starting...'::text
+            WHEN 'parked'::text THEN (('Parked — '::text ||
             CASE c.parked_reason
                 WHEN 'attempts_exhausted'::text THEN
                 CASE c.attempts
@@ -1651,23 +1701,22 @@ CREATE VIEW rouse.entity_display AS
                 WHEN 'no_target'::text THEN 'its target is gone'::text
                 ELSE c.parked_reason
             END) || '; redrive it'::text)
-            WHEN (c.release_by IS NOT NULL) THEN (('Moving to '::text || COALESCE(( SELECT x.label
+            WHEN 'moving'::text THEN (('Moving to '::text || COALESCE(( SELECT x.label
                FROM rouse.runners x
               WHERE ((x.id = (((e.dispatch_policy -> 'targets'::text) -> 0) ->> 'runnerId'::text)) AND (x.service_id = e.service_id))), ( SELECT x.name
                FROM rouse.worker_pools x
               WHERE ((x.id = (((e.dispatch_policy -> 'targets'::text) -> 0) ->> 'workerPoolId'::text)) AND (x.service_id = e.service_id))), (((e.dispatch_policy -> 'targets'::text) -> 0) ->> 'type'::text), 'nobody'::text)) || '...'::text)
-            WHEN (((e.status)::text = 'running'::text) AND (r.label IS NOT NULL)) THEN ('Running on '::text || r.label)
-            WHEN ((e.status)::text = 'running'::text) THEN 'Running'::text
-            WHEN (p.pending AND (w.id IS NOT NULL) AND (NOT m.online)) THEN (('Waiting for a runner of '::text || w.name) || '...'::text)
-            WHEN (p.pending AND (w.id IS NOT NULL) AND ((c.look_at IS NOT NULL) OR u.used)) THEN (('Waiting for capacity of '::text || w.name) || '...'::text)
-            WHEN (p.pending AND (w.id IS NOT NULL)) THEN 'Runner syncing pending work...'::text
-            WHEN (p.pending AND (r.id IS NOT NULL) AND (NOT l.online)) THEN 'Waiting for runner...'::text
-            WHEN (p.pending AND (r.id IS NOT NULL)) THEN 'Runner syncing pending work...'::text
-            WHEN (p.pending AND (t.target IS NULL)) THEN 'Waiting for a dispatch target'::text
-            WHEN (p.pending AND f.failed) THEN 'Delivery failed — check its wakes'::text
-            WHEN p.pending THEN 'Delivering pending work...'::text
-            WHEN (d.last_error IS NOT NULL) THEN 'Run failed — check logs'::text
-            ELSE 'Waiting for input'::text
+            WHEN 'running'::text THEN ('Running'::text || COALESCE((' on '::text || r.label), ''::text))
+            WHEN 'waiting_for_pool'::text THEN (('Waiting for a runner of '::text || w.name) || '...'::text)
+            WHEN 'waiting_for_capacity'::text THEN (('Waiting for capacity of '::text || w.name) || '...'::text)
+            WHEN 'waiting_for_runner'::text THEN 'Waiting for runner...'::text
+            WHEN 'runner_syncing'::text THEN 'Runner syncing pending work...'::text
+            WHEN 'no_target'::text THEN 'Waiting for a dispatch target'::text
+            WHEN 'delivery_failed'::text THEN 'Delivery failed — check its wakes'::text
+            WHEN 'delivering'::text THEN 'Delivering pending work...'::text
+            WHEN 'failed'::text THEN 'Run failed — check logs'::text
+            WHEN 'waiting_for_input'::text THEN 'Waiting for input'::text
+            ELSE NULL::text
         END AS display,
     w.id AS pool_id,
     w.name AS pool_name,
@@ -1679,7 +1728,7 @@ CREATE VIEW rouse.entity_display AS
     c.parked_at,
     c.parked_reason,
     c.release_by
-   FROM (((((((((((rouse.entities e
+   FROM ((((((((((((rouse.entities e
      LEFT JOIN rouse.consumers c ON ((c.id = e.consumer_id)))
      LEFT JOIN rouse.entity_dispatch_state d ON (((d.service_id = e.service_id) AND (d.entity_url = e.url))))
      CROSS JOIN LATERAL ( SELECT COALESCE(d.outstanding_wake_target, ((e.dispatch_policy -> 'targets'::text) -> 0)) AS target) t)
@@ -1706,8 +1755,25 @@ CREATE VIEW rouse.entity_display AS
                       WHERE ((b.pool_id = w.id) AND (b.service_id = w.service_id) AND (b.status = 'active'::text))))
                     ELSE NULL::bigint
                 END)) AS used
-           FROM rouse.consumer_claims k
-          WHERE ((k.pool_id = w.id) AND (k.service_id = w.service_id) AND ((k.status)::text = 'active'::text) AND (k.lease_expires_at > clock_timestamp()) AND ((w.max_total_claims IS NOT NULL) OR (w.max_concurrent_claims_per_runner IS NOT NULL)))) u ON ((p.pending AND ((e.status)::text <> 'running'::text) AND (w.id IS NOT NULL))));
+           FROM rouse.consumer_claims k_1
+          WHERE ((k_1.pool_id = w.id) AND (k_1.service_id = w.service_id) AND ((k_1.status)::text = 'active'::text) AND (k_1.lease_expires_at > clock_timestamp()) AND ((w.max_total_claims IS NOT NULL) OR (w.max_concurrent_claims_per_runner IS NOT NULL)))) u ON ((p.pending AND ((e.status)::text <> 'running'::text) AND (w.id IS NOT NULL))))
+     CROSS JOIN LATERAL ( SELECT
+                CASE
+                    WHEN ((e.status)::text = ANY (ARRAY['killed'::text, 'stopped'::text, 'stopping'::text, 'paused'::text, 'spawning'::text])) THEN (e.status)::text
+                    WHEN (c.parked_at IS NOT NULL) THEN 'parked'::text
+                    WHEN (c.release_by IS NOT NULL) THEN 'moving'::text
+                    WHEN ((e.status)::text = 'running'::text) THEN 'running'::text
+                    WHEN (p.pending AND (w.id IS NOT NULL) AND (NOT m.online)) THEN 'waiting_for_pool'::text
+                    WHEN (p.pending AND (w.id IS NOT NULL) AND ((c.look_at IS NOT NULL) OR u.used)) THEN 'waiting_for_capacity'::text
+                    WHEN (p.pending AND (w.id IS NOT NULL)) THEN 'runner_syncing'::text
+                    WHEN (p.pending AND (r.id IS NOT NULL) AND (NOT l.online)) THEN 'waiting_for_runner'::text
+                    WHEN (p.pending AND (r.id IS NOT NULL)) THEN 'runner_syncing'::text
+                    WHEN (p.pending AND (t.target IS NULL)) THEN 'no_target'::text
+                    WHEN (p.pending AND f.failed) THEN 'delivery_failed'::text
+                    WHEN p.pending THEN 'delivering'::text
+                    WHEN (d.last_error IS NOT NULL) THEN 'failed'::text
+                    ELSE 'waiting_for_input'::text
+                END AS code) k);
 
 COMMENT ON VIEW rouse.entity_display IS 'The one line a UI shows for an entity, with the facts it is made of.';
 
@@ -1993,6 +2059,13 @@ CREATE FUNCTION rouse.entity_wakes(p_service_id integer, p_url text, p_before bi
 
 COMMENT ON FUNCTION rouse.entity_wakes(p_service_id integer, p_url text, p_before bigint, p_limit integer) IS 'The wakes of one entity, newest first.';
 
+CREATE FUNCTION rouse.epochs_raise(p_reason text) RETURNS bigint
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    AS …;
+
+COMMENT ON FUNCTION rouse.epochs_raise(p_reason text) IS 'Sets the floor of epochs above all that are known. To be called after a restore that Postgres does not know of.';
+
 CREATE FUNCTION rouse.grant_delete(p_service_id integer, p_url text, p_principal text, p_by text, p_id bigint) RETURNS TABLE(outcome text, txid bigint)
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -2088,6 +2161,14 @@ CREATE FUNCTION rouse.grant_type_put(p_service_id integer, p_name text, p_princi
 
 COMMENT ON FUNCTION rouse.grant_type_put(p_service_id integer, p_name text, p_principal text, p_by text, p_grant jsonb) IS 'Adds a grant on an entity type.';
 
+CREATE FUNCTION rouse.leases_clip() RETURNS integer
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS …;
+
+COMMENT ON FUNCTION rouse.leases_clip() IS 'Shortens leases that end later than they could be given now: the clock was set back.';
+
 CREATE FUNCTION rouse.manifest_apply(p_id bigint, p_from bigint, p_to bigint, p_effects jsonb) RETURNS text
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -2131,6 +2212,17 @@ CREATE FUNCTION rouse.membership_ensure(p_service_id integer, p_principal text, 
     AS …;
 
 COMMENT ON FUNCTION rouse.membership_ensure(p_service_id integer, p_principal text, p_trusted boolean, p_ref text, p_tags jsonb) IS 'Makes a membership stream.';
+
+CREATE FUNCTION rouse.membership_fill(p_service_id integer, p_ref text, p_limit integer) RETURNS boolean
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.membership_fill(p_service_id integer, p_ref text, p_limit integer) IS 'Fills a new membership stream.';
 
 CREATE FUNCTION rouse.observation_next() RETURNS bigint
     LANGUAGE … STABLE
@@ -2205,7 +2297,7 @@ CREATE FUNCTION rouse.observe_register(p_service_id integer, p_principal text, p
 
 COMMENT ON FUNCTION rouse.observe_register(p_service_id integer, p_principal text, p_trusted boolean, p_subscriber text, p_source text, p_condition text, p_debounce_ms integer, p_timeout_ms integer, p_include_response boolean, p_manifest_key text, p_expression text, p_timezone text, p_checked boolean) IS 'Registers what an entity is woken by.';
 
-CREATE FUNCTION rouse.observe_take(p_after bigint, p_limit integer, p_bytes integer) RETURNS TABLE(id bigint, service_id integer, kind text, subscriber_url text, source_path text, source_url text, condition text, one_shot boolean, debounce_ms integer, include_response boolean, principal text, state text, due boolean, stream_id bigint, acked bigint, tail bigint, over boolean, ended boolean, source_entity text, source_type text, source_parent text, positions bigint[], payloads bytea[])
+CREATE FUNCTION rouse.observe_take(p_after bigint, p_limit integer, p_bytes integer) RETURNS TABLE(id bigint, service_id integer, kind text, subscriber_url text, source_path text, source_url text, condition text, debounce_ms integer, include_response boolean, principal text, state text, due boolean, stream_id bigint, acked bigint, tail bigint, over boolean, ended boolean, source_entity text, source_type text, source_parent text, positions bigint[], payloads bytea[])
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -2349,14 +2441,6 @@ CREATE FUNCTION rouse.retention_audit(p_limit integer, p_age_ms bigint) RETURNS 
 
 COMMENT ON FUNCTION rouse.retention_audit(p_limit integer, p_age_ms bigint) IS 'Removes the oldest audit rows past an age.';
 
-CREATE FUNCTION rouse.retention_claims(p_limit integer, p_age_ms bigint, p_period_ms bigint) RETURNS TABLE(seen integer, deleted integer, more boolean)
-    LANGUAGE …
-    SET search_path TO 'rouse', 'pg_temp'
-    SET lock_timeout TO '1s'
-    AS …;
-
-COMMENT ON FUNCTION rouse.retention_claims(p_limit integer, p_age_ms bigint, p_period_ms bigint) IS 'One step of removing claims that ended long ago.';
-
 CREATE FUNCTION rouse.retention_delete(p_service_id integer, p_path text, p_principal text) RETURNS text
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -2378,14 +2462,6 @@ CREATE FUNCTION rouse.retention_get(p_service_id integer, p_path text) RETURNS T
 
 COMMENT ON FUNCTION rouse.retention_get(p_service_id integer, p_path text) IS 'What is kept of a stream.';
 
-CREATE FUNCTION rouse.retention_producers(p_limit integer, p_age_ms bigint, p_period_ms bigint) RETURNS TABLE(seen integer, deleted integer, more boolean)
-    LANGUAGE …
-    SET search_path TO 'rouse', 'pg_temp'
-    SET lock_timeout TO '1s'
-    AS …;
-
-COMMENT ON FUNCTION rouse.retention_producers(p_limit integer, p_age_ms bigint, p_period_ms bigint) IS 'One step of forgetting the producers of idle streams.';
-
 CREATE FUNCTION rouse.retention_put(p_service_id integer, p_path text, p_max_age_ms bigint, p_max_bytes bigint, p_max_count bigint, p_only_new boolean, p_principal text) RETURNS text
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -2396,6 +2472,14 @@ CREATE FUNCTION rouse.retention_put(p_service_id integer, p_path text, p_max_age
     AS …;
 
 COMMENT ON FUNCTION rouse.retention_put(p_service_id integer, p_path text, p_max_age_ms bigint, p_max_bytes bigint, p_max_count bigint, p_only_new boolean, p_principal text) IS 'Sets the limits of a stream.';
+
+CREATE FUNCTION rouse.retention_rows(p_walk text, p_limit integer, p_age_ms bigint, p_period_ms bigint) RETURNS TABLE(seen integer, deleted integer, more boolean)
+    LANGUAGE …
+    SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '1s'
+    AS …;
+
+COMMENT ON FUNCTION rouse.retention_rows(p_walk text, p_limit integer, p_age_ms bigint, p_period_ms bigint) IS 'One step of removing rows that have been over for long.';
 
 CREATE FUNCTION rouse.retention_streams(p_limit integer, p_period_ms bigint) RETURNS TABLE(seen integer, trimmed integer, more boolean)
     LANGUAGE …
@@ -2438,14 +2522,6 @@ CREATE FUNCTION rouse.retention_wake_streams(p_limit integer, p_window_ms bigint
     AS …;
 
 COMMENT ON FUNCTION rouse.retention_wake_streams(p_limit integer, p_window_ms bigint, p_period_ms bigint) IS 'One step of the compaction of wake streams.';
-
-CREATE FUNCTION rouse.retention_wakes(p_limit integer, p_age_ms bigint, p_period_ms bigint) RETURNS TABLE(seen integer, deleted integer, more boolean)
-    LANGUAGE …
-    SET search_path TO 'rouse', 'pg_temp'
-    SET lock_timeout TO '1s'
-    AS …;
-
-COMMENT ON FUNCTION rouse.retention_wakes(p_limit integer, p_age_ms bigint, p_period_ms bigint) IS 'One step of removing wakes that were resolved long ago.';
 
 CREATE FUNCTION rouse.runner_beat(p_service_id integer, p_runner_id text, p_principal text, p_trusted boolean, p_lease_ms bigint, p_wake_stream_offset text, p_diagnostics jsonb) RETURNS TABLE(outcome text, last_seen_at timestamp with time zone, liveness_lease_expires_at timestamp with time zone, lease_ms bigint, wake_stream_offset text, diagnostics jsonb, redelivered integer, pools jsonb)
     LANGUAGE …
@@ -2717,6 +2793,16 @@ CREATE FUNCTION rouse.stream_read(p_service integer, p_path text, p_stream_id bi
 
 COMMENT ON FUNCTION rouse.stream_read(p_service integer, p_path text, p_stream_id bigint, p_from bigint, p_max_bytes integer, p_max_rows integer) IS 'One bounded page of a stream and its metadata, in one round trip.';
 
+CREATE FUNCTION rouse.stream_show(p_service integer, p_path text) RETURNS TABLE(outcome text, stream_id bigint, kind text, owner text, content_type text, tail bigint, closed boolean, ttl_seconds bigint, expires_at timestamp with time zone, head bigint)
+    LANGUAGE … STABLE
+    SET search_path TO 'rouse', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
+    AS …;
+
+COMMENT ON FUNCTION rouse.stream_show(p_service integer, p_path text) IS 'Metadata of a stream, and where it begins.';
+
 CREATE FUNCTION rouse.stream_touch(p_stream_id bigint) RETURNS boolean
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -2782,14 +2868,6 @@ CREATE FUNCTION rouse.subscription_list(p_service integer, p_owner text, p_after
 
 COMMENT ON FUNCTION rouse.subscription_list(p_service integer, p_owner text, p_after text, p_limit integer) IS 'The subscriptions of a service.';
 
-CREATE FUNCTION rouse.subscription_put(p_service integer, p_id text, p_type text, p_pattern text, p_streams text[], p_wake_stream text, p_webhook_url text, p_description text, p_lease_ms integer, p_mount text, p_owner text, p_system boolean) RETURNS text
-    LANGUAGE …
-    SET search_path TO 'rouse', 'pg_temp'
-    SET lock_timeout TO '5s'
-    AS …;
-
-COMMENT ON FUNCTION rouse.subscription_put(p_service integer, p_id text, p_type text, p_pattern text, p_streams text[], p_wake_stream text, p_webhook_url text, p_description text, p_lease_ms integer, p_mount text, p_owner text, p_system boolean) IS 'Registers or confirms a subscription of one of the protocol''s types.';
-
 CREATE FUNCTION rouse.subscription_register(p_service integer, p_id text, p_type text, p_pattern text, p_streams text[], p_wake_stream text, p_webhook_url text, p_target jsonb, p_description text, p_lease_ms integer, p_mount text, p_owner text, p_system boolean) RETURNS text
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
@@ -2828,28 +2906,6 @@ CREATE FUNCTION rouse.subscription_settle(p_service integer, p_id text, p_change
 
 COMMENT ON FUNCTION rouse.subscription_settle(p_service integer, p_id text, p_change integer, p_creators text[], p_limit integer, OUT outcome text, OUT change integer, OUT creators text[]) IS 'Links the streams that existed when a subscription was made.';
 
-CREATE FUNCTION rouse.subscription_stream_add(p_service integer, p_id text, p_streams text[]) RETURNS text
-    LANGUAGE …
-    SET search_path TO 'rouse', 'pg_temp'
-    SET lock_timeout TO '5s'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    AS …;
-
-COMMENT ON FUNCTION rouse.subscription_stream_add(p_service integer, p_id text, p_streams text[]) IS 'Names more streams for a subscription.';
-
-CREATE FUNCTION rouse.subscription_stream_remove(p_service integer, p_id text, p_path text) RETURNS text
-    LANGUAGE …
-    SET search_path TO 'rouse', 'pg_temp'
-    SET lock_timeout TO '5s'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    SET enable_seqscan TO 'off'
-    AS …;
-
-COMMENT ON FUNCTION rouse.subscription_stream_remove(p_service integer, p_id text, p_path text) IS 'A subscription no longer names a stream.';
-
 CREATE FUNCTION rouse.subscription_target(p_consumer bigint) RETURNS jsonb
     LANGUAGE … STABLE
     SET search_path TO 'rouse', 'pg_temp'
@@ -2884,16 +2940,24 @@ COMMENT ON FUNCTION rouse.subscription_unsettled(p_age_ms bigint, p_limit intege
 CREATE FUNCTION rouse.subscription_unwatch(p_service integer, p_id text, p_principal text, p_path text) RETURNS text
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
     AS …;
 
-COMMENT ON FUNCTION rouse.subscription_unwatch(p_service integer, p_id text, p_principal text, p_path text) IS 'Takes a stream''s name back from a subscription, with an audit row.';
+COMMENT ON FUNCTION rouse.subscription_unwatch(p_service integer, p_id text, p_principal text, p_path text) IS 'A subscription no longer names a stream.';
 
 CREATE FUNCTION rouse.subscription_watch(p_service integer, p_id text, p_principal text, p_streams text[]) RETURNS text
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    SET enable_seqscan TO 'off'
     AS …;
 
-COMMENT ON FUNCTION rouse.subscription_watch(p_service integer, p_id text, p_principal text, p_streams text[]) IS 'Names more streams of a subscription, with an audit row.';
+COMMENT ON FUNCTION rouse.subscription_watch(p_service integer, p_id text, p_principal text, p_streams text[]) IS 'Names more streams for a subscription.';
 
 CREATE FUNCTION rouse.t100_entity_changed() RETURNS trigger
     LANGUAGE …
@@ -2942,6 +3006,15 @@ ALTER TABLE rouse.audit_log ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE TABLE rouse.barred_pool_members (
+    service_id integer NOT NULL,
+    pool_id text NOT NULL COLLATE pg_catalog."C",
+    runner_id text NOT NULL COLLATE pg_catalog."C",
+    barred_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE rouse.barred_pool_members IS 'Runners that a worker pool''s owner has taken out. No join token lets them in again until the owner adds them by name or ends the tokens.';
 
 ALTER TABLE rouse.consumers ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME rouse.consumers_id_seq
@@ -3023,6 +3096,18 @@ ALTER TABLE rouse.entity_type_grants ALTER COLUMN id ADD GENERATED ALWAYS AS IDE
     CACHE 1
 );
 
+CREATE TABLE rouse.epoch_floors (
+    n integer NOT NULL,
+    timeline integer NOT NULL,
+    floor bigint NOT NULL,
+    reason text NOT NULL,
+    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE rouse.epoch_floors IS 'From which epoch on wakes are made, the newest last: one row for each timeline of the database''s log that was seen, and each restore by hand.';
+
+COMMENT ON COLUMN rouse.epoch_floors.timeline IS 'The timeline of the server''s write-ahead log. Each promotion and each restore to a point in time begins a new one.';
+
 CREATE TABLE rouse.membership_changes (
     id bigint NOT NULL,
     service_id integer NOT NULL,
@@ -3085,7 +3170,6 @@ CREATE TABLE rouse.observers (
     principal text NOT NULL,
     trusted boolean DEFAULT false NOT NULL,
     condition text DEFAULT ''::text NOT NULL,
-    one_shot boolean DEFAULT false NOT NULL,
     debounce_ms integer DEFAULT 0 NOT NULL,
     timeout_ms integer DEFAULT 0 NOT NULL,
     include_response boolean DEFAULT true NOT NULL,
@@ -3386,6 +3470,9 @@ COMMENT ON TABLE rouse.users IS 'A person seen by an auth hook; the row is made 
 ALTER TABLE ONLY rouse.audit_log
     ADD CONSTRAINT audit_log_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY rouse.barred_pool_members
+    ADD CONSTRAINT barred_pool_members_pkey PRIMARY KEY (pool_id, runner_id, service_id);
+
 ALTER TABLE ONLY rouse.consumer_claims
     ADD CONSTRAINT consumer_claims_pkey PRIMARY KEY (consumer_id, epoch, service_id);
 
@@ -3427,6 +3514,9 @@ ALTER TABLE ONLY rouse.entity_type_grants
 
 ALTER TABLE ONLY rouse.entity_types
     ADD CONSTRAINT entity_types_pkey PRIMARY KEY (service_id, name);
+
+ALTER TABLE ONLY rouse.epoch_floors
+    ADD CONSTRAINT epoch_floors_pkey PRIMARY KEY (n);
 
 ALTER TABLE ONLY rouse.membership_changes
     ADD CONSTRAINT membership_changes_pkey PRIMARY KEY (id);
@@ -3581,7 +3671,7 @@ CREATE INDEX observers_behind_idx ON rouse.observers USING btree (id) WHERE behi
 
 CREATE INDEX observers_due_at_idx ON rouse.observers USING btree (due_at) WHERE (due_at IS NOT NULL);
 
-CREATE UNIQUE INDEX observers_registration_key ON rouse.observers USING btree (subscriber_url, source_path, kind, md5(condition), debounce_ms, timeout_ms, one_shot, COALESCE(manifest_key, ''::text), service_id);
+CREATE UNIQUE INDEX observers_registration_key ON rouse.observers USING btree (subscriber_url, source_path, kind, md5(condition), debounce_ms, timeout_ms, COALESCE(manifest_key, ''::text), service_id);
 
 CREATE INDEX observers_stream_id_idx ON rouse.observers USING btree (stream_id);
 
@@ -3636,6 +3726,9 @@ CREATE INDEX worker_pools_owner_principal_idx ON rouse.worker_pools USING btree 
 CREATE TRIGGER t100_entity_changed AFTER UPDATE ON rouse.entities FOR EACH ROW WHEN (((new.member AND ((new.status)::text IS DISTINCT FROM (old.status)::text)) OR (new.tags IS DISTINCT FROM old.tags))) EXECUTE FUNCTION rouse.t100_entity_changed();
 
 CREATE TRIGGER t100_entity_spawned AFTER INSERT ON rouse.entities FOR EACH ROW EXECUTE FUNCTION rouse.t100_entity_changed();
+
+ALTER TABLE ONLY rouse.barred_pool_members
+    ADD CONSTRAINT barred_pool_members_service_id_fkey FOREIGN KEY (service_id) REFERENCES rouse.services(id);
 
 ALTER TABLE ONLY rouse.consumer_streams
     ADD CONSTRAINT consumer_streams_stream_id_fkey FOREIGN KEY (stream_id) REFERENCES rouse.streams(id);

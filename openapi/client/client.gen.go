@@ -22495,7 +22495,8 @@ func (r DeleteStreamResponse) ContentType() string {
 
 // ReadStreamResponse200Headers the declared response headers of an HTTP 200 response for ReadStream
 type ReadStreamResponse200Headers struct {
-	StreamNextOffset *string
+	StreamEarliestOffset *string
+	StreamNextOffset     *string
 }
 
 // ReadStreamResponse204Headers the declared response headers of an HTTP 204 response for ReadStream
@@ -22557,7 +22558,8 @@ func (r ReadStreamResponse) ContentType() string {
 
 // HeadStreamResponse200Headers the declared response headers of an HTTP 200 response for HeadStream
 type HeadStreamResponse200Headers struct {
-	StreamNextOffset *string
+	StreamEarliestOffset *string
+	StreamNextOffset     *string
 }
 
 type HeadStreamResponse struct {
@@ -28311,6 +28313,13 @@ func ParseReadStreamResponse(rsp *http.Response) (*ReadStreamResponse, error) {
 	switch {
 	case rsp.StatusCode == 200:
 		var headers ReadStreamResponse200Headers
+		if values := rsp.Header.Values("Stream-Earliest-Offset"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Stream-Earliest-Offset", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.StreamEarliestOffset = &value
+		}
 		if values := rsp.Header.Values("Stream-Next-Offset"); len(values) > 0 {
 			var value string
 			if err := runtime.BindStyledParameterWithOptions("simple", "Stream-Next-Offset", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
@@ -28363,6 +28372,13 @@ func ParseHeadStreamResponse(rsp *http.Response) (*HeadStreamResponse, error) {
 	switch {
 	case rsp.StatusCode == 200:
 		var headers HeadStreamResponse200Headers
+		if values := rsp.Header.Values("Stream-Earliest-Offset"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "Stream-Earliest-Offset", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.StreamEarliestOffset = &value
+		}
 		if values := rsp.Header.Values("Stream-Next-Offset"); len(values) > 0 {
 			var value string
 			if err := runtime.BindStyledParameterWithOptions("simple", "Stream-Next-Offset", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {

@@ -6760,6 +6760,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Where what is kept begins, if something is missing before it. */
+                    "Stream-Earliest-Offset"?: string;
                     /** @description Where to read on, or where the append ended. */
                     "Stream-Next-Offset"?: string;
                     [name: string]: unknown;
@@ -6975,6 +6977,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Where what is kept begins, if something is missing before it. */
+                    "Stream-Earliest-Offset"?: string;
                     /** @description Where to read on, or where the append ended. */
                     "Stream-Next-Offset"?: string;
                     [name: string]: unknown;
