@@ -37,7 +37,7 @@ begin
     values (p_service_id, v_stream, p_kind, p_subscriber, coalesce(v_tail, 0), p_path, p_url, p_principal, p_trusted,
             p_condition, p_debounce_ms, p_timeout_ms, p_include_response, p_manifest_key,
             case when p_timeout_ms > 0 then p_now + make_interval(secs => p_timeout_ms / 1000.0) end, p_now)
-    on conflict (subscriber_url, source_path, kind, md5(condition), debounce_ms, timeout_ms, (coalesce(manifest_key, '')), service_id)
+    on conflict (subscriber_url, source_path, kind, md5(condition), debounce_ms, timeout_ms, one_shot, (coalesce(manifest_key, '')), service_id)
     do update set include_response = excluded.include_response
     returning id into v_id;
     return v_id;

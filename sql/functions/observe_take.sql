@@ -7,7 +7,7 @@
 -- where it was read.
 create or replace function rouse.observe_take(p_after bigint, p_limit integer, p_bytes integer)
 returns table (id bigint, service_id integer, kind text, subscriber_url text, source_path text, source_url text, condition text,
-               debounce_ms integer, include_response boolean, principal text, state text, due boolean,
+               one_shot boolean, debounce_ms integer, include_response boolean, principal text, state text, due boolean,
                stream_id bigint, acked bigint, tail bigint, over boolean, ended boolean,
                source_entity text, source_type text, source_parent text, positions bigint[], payloads bytea[])
 language plpgsql
@@ -26,7 +26,7 @@ begin
      where o.id in (select d.id from observers d where d.due_at <= v_now and not d.behind order by d.due_at limit p_limit for update skip locked);
     return query
     select o.id, o.service_id, o.kind, o.subscriber_url, o.source_path, o.source_url, o.condition,
-           o.debounce_ms, o.include_response, o.principal, o.state, coalesce(o.due_at <= v_now, false),
+           o.one_shot, o.debounce_ms, o.include_response, o.principal, o.state, coalesce(o.due_at <= v_now, false),
            o.stream_id, o.acked, coalesce(s.tail, o.acked), coalesce(s.id is not null and (s.closed_at is not null or s.path is null), false),
            coalesce(e.status in ('stopped', 'killed'), true)
                or o.kind = 'wake' and not coalesce(_observe_readable(o.service_id, o.principal, o.trusted, s.path), true),
