@@ -2297,7 +2297,7 @@ CREATE FUNCTION rouse.observe_register(p_service_id integer, p_principal text, p
 
 COMMENT ON FUNCTION rouse.observe_register(p_service_id integer, p_principal text, p_trusted boolean, p_subscriber text, p_source text, p_condition text, p_debounce_ms integer, p_timeout_ms integer, p_include_response boolean, p_manifest_key text, p_expression text, p_timezone text, p_checked boolean) IS 'Registers what an entity is woken by.';
 
-CREATE FUNCTION rouse.observe_take(p_after bigint, p_limit integer, p_bytes integer) RETURNS TABLE(id bigint, service_id integer, kind text, subscriber_url text, source_path text, source_url text, condition text, debounce_ms integer, include_response boolean, principal text, state text, due boolean, stream_id bigint, acked bigint, tail bigint, over boolean, ended boolean, source_entity text, source_type text, source_parent text, positions bigint[], payloads bytea[])
+CREATE FUNCTION rouse.observe_take(p_after bigint, p_limit integer, p_bytes integer) RETURNS TABLE(id bigint, service_id integer, kind text, subscriber_url text, source_path text, source_url text, condition text, one_shot boolean, debounce_ms integer, include_response boolean, principal text, state text, due boolean, stream_id bigint, acked bigint, tail bigint, over boolean, ended boolean, source_entity text, source_type text, source_parent text, positions bigint[], payloads bytea[])
     LANGUAGE …
     SET search_path TO 'rouse', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
@@ -3170,6 +3170,7 @@ CREATE TABLE rouse.observers (
     principal text NOT NULL,
     trusted boolean DEFAULT false NOT NULL,
     condition text DEFAULT ''::text NOT NULL,
+    one_shot boolean DEFAULT false NOT NULL,
     debounce_ms integer DEFAULT 0 NOT NULL,
     timeout_ms integer DEFAULT 0 NOT NULL,
     include_response boolean DEFAULT true NOT NULL,
@@ -3671,7 +3672,7 @@ CREATE INDEX observers_behind_idx ON rouse.observers USING btree (id) WHERE behi
 
 CREATE INDEX observers_due_at_idx ON rouse.observers USING btree (due_at) WHERE (due_at IS NOT NULL);
 
-CREATE UNIQUE INDEX observers_registration_key ON rouse.observers USING btree (subscriber_url, source_path, kind, md5(condition), debounce_ms, timeout_ms, COALESCE(manifest_key, ''::text), service_id);
+CREATE UNIQUE INDEX observers_registration_key ON rouse.observers USING btree (subscriber_url, source_path, kind, md5(condition), debounce_ms, timeout_ms, one_shot, COALESCE(manifest_key, ''::text), service_id);
 
 CREATE INDEX observers_stream_id_idx ON rouse.observers USING btree (stream_id);
 
