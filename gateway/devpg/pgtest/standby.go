@@ -15,18 +15,11 @@ import (
 	"github.com/rouse-run/rouse/gateway/devpg"
 )
 
-// Standby makes a streaming standby of the server, as a copy of its files: the
-// server is restarted for it. upstream is how the standby reaches the server, a
-// URL; opts.Settings are added to those of a standby that takes over replication
-// slots where the version can. It knows the same role and password. Promote it
-// with Promote.
-func (in *Instance) Standby(t testing.TB, upstream string, opts Options) *Instance {
+// Backup copies the server's files, for which it is restarted, into a directory
+// that goes with the test. They know the same role and password.
+func (in *Instance) Backup(t testing.TB) (dir string) {
 	t.Helper()
-	dir := serverDir(t)
-	config, err := pgx.ParseConfig(upstream)
-	if err != nil {
-		t.Fatalf("pgtest: %v", err)
-	}
+	dir = serverDir(t)
 	if err := in.Down(t.Context(), devpg.Fast); err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
@@ -35,12 +28,40 @@ func (in *Instance) Standby(t testing.TB, upstream string, opts Options) *Instan
 	if err != nil {
 		t.Fatalf("pgtest: %v: %s", err, out)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "data", "standby.signal"), nil, 0o644); err != nil {
-		t.Fatalf("pgtest: %v", err)
-	}
 	if err := in.Restart(t.Context(), devpg.Fast); err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
+	return dir
+}
+
+// Restore starts a server on a backup, as far as its own log goes: on a timeline
+// of its own.
+func (in *Instance) Restore(t testing.TB, backup string) *Instance {
+	t.Helper()
+	return in.recover(t, backup, "recovery.signal", map[string]string{"restore_command": "false"})
+}
+
+// recover starts a server on copied files.
+func (in *Instance) recover(t testing.TB, dir, signal string, settings map[string]string) *Instance {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "data", signal), nil, 0o644); err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	binaries := in.Binaries()
+	return start(t, dir, devpg.Options{Dir: dir, Settings: settings, Binaries: &binaries})
+}
+
+// Standby makes a streaming standby of the server from a Backup. upstream is how
+// the standby reaches the server, a URL; opts.Settings are added to those of a
+// standby that takes over replication slots where the version can. Promote makes
+// a primary of it.
+func (in *Instance) Standby(t testing.TB, upstream string, opts Options) *Instance {
+	t.Helper()
+	config, err := pgx.ParseConfig(upstream)
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	dir := in.Backup(t)
 	const slot = "standby"
 	in.DB.Exec(t, `select pg_create_physical_replication_slot($1)`, slot)
 	settings := map[string]string{
@@ -55,8 +76,7 @@ func (in *Instance) Standby(t testing.TB, upstream string, opts Options) *Instan
 	for name, value := range opts.Settings {
 		settings[name] = value
 	}
-	binaries := in.Binaries()
-	return start(t, dir, devpg.Options{Dir: dir, Settings: settings, Binaries: &binaries})
+	return in.recover(t, dir, "standby.signal", settings)
 }
 
 // Promote makes the standby a primary.

@@ -130,3 +130,38 @@ func TestFailoverToAStandbyThatIsBehind(t *testing.T) {
 	})
 	w.epochsJumped()
 }
+
+// F34: a backup is restored while runners hold claims of what came after it.
+// What came after it is lost, and nothing that is granted then has been granted
+// before.
+func TestBackupRestoredUnderLoad(t *testing.T) {
+	t.Parallel()
+	w := newWorldThrough(t, 6, pgtest.Options{}, behindProxy)
+	w.risky = true
+	underLoad(t, w, 4, 50, func() {
+		lost := window{from: time.Now()}
+		backup := w.pg.Backup(t)
+		w.proxy.lead(hostOf(t, w.pg.TCPURL("rouse")))
+		w.load.mu.Lock()
+		grants := len(w.load.okGrant)
+		w.load.mu.Unlock()
+		within(t, patience, "work goes on", func() bool {
+			w.load.mu.Lock()
+			defer w.load.mu.Unlock()
+			return len(w.load.okGrant) > grants+5
+		})
+		if err := w.pg.Kill(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		restored := w.pg.Restore(t, backup)
+		lost.to = time.Now()
+		w.proxy.lead(hostOf(t, restored.TCPURL("rouse")))
+		w.proxy.cutAll()
+		w.pg, w.forgive = restored, &lost
+		for i := range w.gateways {
+			w.ready(i)
+		}
+		t.Logf("the gateways were ready %v after the backup was restored", time.Since(lost.to).Round(time.Millisecond))
+	})
+	w.epochsJumped()
+}
