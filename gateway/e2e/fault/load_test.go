@@ -379,10 +379,11 @@ func (l *load) audit(minimum int) {
 }
 
 // fromEverywhere demands that whoever goes on at the offset of an append of the
-// log gets, at each gateway, what follows it.
+// log gets, at each gateway, what follows it; a hundred are tried.
 func (w *world) fromEverywhere(all []string, offsets map[string]string) {
 	w.t.Helper()
-	for i, key := range all[:max(0, len(all)-1)] {
+	for i := 0; i < len(all)-1; i += 1 + len(all)/100 {
+		key := all[i]
 		if offsets[key] == "" {
 			continue // its answer got lost
 		}
