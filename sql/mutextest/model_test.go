@@ -24,6 +24,7 @@ type modelWake struct {
 	attempts int
 	next     *time.Time
 	snapshot int64
+	acked    int64        // the cursor that it was made with
 	open     map[int]bool // attempts without a result
 }
 
@@ -42,6 +43,7 @@ type modelEntity struct {
 	minted                  time.Time
 	look                    time.Time // refused for want of room: when that is looked at next
 	acked, tail, actionable int64
+	fruitless               int // claims in a row that a receiver ended without an ack that moved anything
 	wakes                   map[int64]*modelWake
 	claims                  map[int64]*modelClaim
 }
@@ -67,9 +69,13 @@ func (e *modelEntity) lapsed(now time.Time) bool { return e.state == "claimed" &
 
 func (m *model) mint(e *modelEntity, now time.Time) {
 	e.epoch++
-	w := &modelWake{claim: "unclaimed", delivery: "delivered", attempts: 1, snapshot: e.wakeOffset(), open: map[int]bool{}}
+	w := &modelWake{claim: "unclaimed", delivery: "delivered", attempts: 1, snapshot: e.wakeOffset(), acked: e.acked, open: map[int]bool{}}
 	if e.webhook {
-		w.delivery, w.attempts, w.next = "queued", 0, &now
+		due := now
+		if e.fruitless >= 2 {
+			due = now.Add(min(time.Minute, time.Second<<min(e.fruitless-2, 6)))
+		}
+		w.delivery, w.attempts, w.next = "queued", 0, &due
 	} else {
 		m.entries++
 	}
@@ -141,6 +147,11 @@ func (e *modelEntity) unhold(status string) {
 	w.claim, w.next = "completed", nil
 	if status == "expired" {
 		w.claim = "expired"
+	}
+	if e.webhook && status != "expired" && e.pending() && e.acked == w.acked {
+		e.fruitless++
+	} else {
+		e.fruitless = 0
 	}
 	e.state, e.holder, e.claimID = "idle", "", ""
 }
