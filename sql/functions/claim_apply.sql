@@ -179,7 +179,8 @@ begin
                 elsif r.c_epoch <> r.epoch or r.state <> 'claimed' or r.wake_id is distinct from r.wake then
                     answer.outcome := 'stale';
                 else
-                    answer.outcome := case when r.lapsed then 'lease_expired' else coalesce(r.refusal, 'ok') end;
+                    -- By the clock as it was read last: behind the round's reading a claim may have waited, and counted.
+                    answer.outcome := case when r.lapsed or r.lease_expires_at <= v_now then 'lease_expired' else coalesce(r.refusal, 'ok') end;
                 end if;
 
                 if answer.outcome = 'stale' and r.op = 'release' then

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 // full is a rig whose pool coding has that many slots in all, held by a, and a
@@ -286,4 +288,46 @@ func TestAHeartbeatMakesNoClaimTooMany(t *testing.T) {
 			r.want("lease_expired", held1)
 		})
 	}
+}
+
+// TestAHeartbeatBehindAClaimMakesNoneTooMany: of a claim and a heartbeat in one
+// batch, where the lease ends while the claim waits for its pool, one has the slot.
+func TestAHeartbeatBehindAClaimMakesNoneTooMany(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.crew("coding", 0, 1, "a", "b")
+	held, next := r.woken("/chat/1", toPool("coding")), r.woken("/chat/2", toPool("coding"))
+	r.now = one[time.Time](r, `select clock_timestamp()`)
+	a := r.want("granted", held.by("a"))
+	for _, table := range []string{"consumers", "consumer_claims"} {
+		r.exec(`update rouse.` + table + ` set lease_expires_at = clock_timestamp() + interval '1 s' where lease_expires_at is not null`)
+	}
+	pool, err := r.db.Conn(t).Begin(r.ctx())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Exec(r.ctx(), `select from rouse.worker_pools where id = 'coding' for no key update`); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan string, 1)
+	conn := r.db.Conn(t)
+	pid := conn.PgConn().PID()
+	go func() {
+		var outcomes string
+		err := conn.QueryRow(r.ctx(), `select string_agg((answer).outcome, ' ' order by ord) from rouse._claim_apply($1, true, null)`,
+			opsJSON(next.by("b"), held.call("heartbeat", a.Epoch, a.Wake))).Scan(&outcomes)
+		if err != nil {
+			outcomes = err.Error()
+		}
+		got <- outcomes
+	}()
+	soon.Until(t, "the claim waits for the pool and the lease is over", func() bool {
+		return one[bool](r, `select exists (select from pg_stat_activity where pid = $1 and wait_event_type = 'Lock')
+			and not exists (select from rouse.consumers where lease_expires_at > clock_timestamp())`, pid)
+	})
+	if err := pool.Commit(r.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "outcomes", <-got, "granted lease_expired")
+	equal(t, "held", one[int](r, `select count(*)::int from rouse.consumers where lease_expires_at > clock_timestamp()`), 1)
 }
