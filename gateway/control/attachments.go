@@ -39,12 +39,6 @@ const (
 	// uploads are written at once at most, since the database's driver copies what
 	// it sends.
 	uploads = 4
-	// uploadMemory is what the files that are taken in may fill together, in bytes:
-	// two of the largest, beside small ones. Others wait for uploadWait.
-	uploadMemory = 64 << 20
-	uploadWait   = 30 * time.Second
-	// uploadWhole is how much of a file has come before all its memory is given.
-	uploadWhole = 256 << 10
 	// attachmentPage is how much of a file is held while it is read.
 	attachmentPage = 1 << 20
 	// attachmentWrite is how long a reader may take for one page.
@@ -88,7 +82,7 @@ type attachmentRefInput struct {
 }
 
 func (c *Control) registerAttachments() {
-	c.uploading, c.uploads, c.uploadWait = make(chan struct{}, uploads), intake.NewBudget(uploadMemory), uploadWait
+	c.uploading, c.uploads = make(chan struct{}, uploads), newUploadRoom()
 	tags := []string{"entities"}
 	codes := []problem.Code{problem.NotFound, problem.UnknownEntityType, problem.Unauthorized}
 	text := &huma.Schema{Type: huma.TypeString}
@@ -141,7 +135,11 @@ func (c *Control) putAttachment(w http.ResponseWriter, r *http.Request) error {
 	if _, err := c.writable(ctx, in); err != nil {
 		return err
 	}
-	limited := intake.Reader{Budget: c.cfg.Bodies, Share: c.uploads, Whole: uploadWhole, Wait: c.uploadWait, MaxBytes: maxAttachment + maxParts*maxField, Stall: c.cfg.BodyTimeout}
+	who := from(ctx)
+	own, leave := c.uploads.enter(uploader{who.service, who.principal()})
+	defer leave()
+	limited := intake.Reader{Budget: c.cfg.Bodies, Share: c.uploads.all, Own: own, Whole: uploadWhole, Rush: uploadRush, Wait: c.uploads.wait,
+		MaxBytes: maxAttachment + maxParts*maxField, Stall: c.cfg.BodyTimeout}
 	body, release, err := limited.Read(w, r)
 	defer release()
 	if err != nil {
@@ -151,7 +149,6 @@ func (c *Control) putAttachment(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	who := from(ctx)
 	a, details := form.attachment(in.url(), who.principal(), time.Now())
 	if len(details) > 0 {
 		return invalidFields(details...)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rouse-run/rouse/gateway/intake"
+	"github.com/rouse-run/rouse/gateway/soon"
 )
 
 // zeros is a file of nothing, which the client need not hold.
@@ -77,7 +78,7 @@ func TestAnUploadThatWaitsTooLongIsTold(t *testing.T) {
 	r := newRig(t, nil)
 	r.must(201, kyle, "POST", "/_electric/entity-types", `{"name":"chat","description":""}`)
 	r.must(201, kyle, "PUT", "/_electric/entities/chat/1", "")
-	r.c.uploads, r.c.uploadWait = intake.NewBudget(256<<10), 50*time.Millisecond
+	r.c.uploads.all, r.c.uploads.wait = intake.NewBudget(256<<10), 50*time.Millisecond
 	const at = "/_electric/entities/chat/1/attachments"
 	body, ct := upload(t, "f", "", make([]byte, 300<<10), "subject", subject)
 	if a := r.refused(503, "OVERLOADED", kyle, "POST", at, body, "Content-Type", ct); a.header.Get("Retry-After") == "" {
@@ -85,7 +86,47 @@ func TestAnUploadThatWaitsTooLongIsTold(t *testing.T) {
 	}
 	body, ct = upload(t, "f", "", []byte("x"), "subject", subject)
 	r.must(201, kyle, "POST", at, body, "Content-Type", ct)
-	if held := r.c.uploads.Held(); held != 0 {
+	if held := r.c.uploads.all.Held(); held != 0 {
 		t.Errorf("%d bytes stay", held)
 	}
+}
+
+// Nobody alone keeps others from sending files, however slowly theirs come.
+func TestNobodyAloneFillsTheRoomForUploads(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	url := map[string]string{}
+	for who, typ := range map[string]string{kyle: "chat", mallory: "spam"} {
+		r.must(201, who, "POST", "/_electric/entity-types", `{"name":"`+typ+`","description":""}`)
+		r.must(201, who, "PUT", "/_electric/entities/"+typ+"/1", "")
+		url[who] = "/_electric/entities/" + typ + "/1/attachments"
+	}
+	r.c.uploads.wait = time.Minute
+	begin := make([]byte, uploadWhole+1)
+	for range 3 {
+		from, to := io.Pipe()
+		req, err := http.NewRequestWithContext(t.Context(), "POST", r.url+url[mallory], from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.ContentLength = 24 << 20
+		req.Header.Set("Content-Type", "multipart/form-data; boundary=b")
+		req.Header.Set("Electric-Principal", mallory)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if res, err := http.DefaultClient.Do(req); err == nil {
+				res.Body.Close()
+			}
+		}()
+		if _, err := to.Write(begin); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { to.CloseWithError(io.ErrUnexpectedEOF); <-done })
+	}
+	soon.Until(t, "one of mallory's is given its memory, two wait", func() bool { return r.c.uploads.all.Held() == 24<<20+2*uploadWhole })
+	body, ct := upload(t, "f", "", make([]byte, 24<<20), "subject", subject)
+	r.must(201, kyle, "POST", url[kyle], body, "Content-Type", ct)
+	body, ct = upload(t, "f", "", []byte("x"), "subject", subject)
+	r.must(201, mallory, "POST", url[mallory], body, "Content-Type", ct)
 }

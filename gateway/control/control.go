@@ -103,9 +103,8 @@ type Control struct {
 	docs      apiDocs
 	// uploading has room for the attachments that may be written at once.
 	uploading chan struct{}
-	// uploads is the memory of those that are taken in, uploadWait how long one waits for it.
-	uploads    *intake.Budget
-	uploadWait time.Duration
+	// uploads is the memory of those that are taken in.
+	uploads *uploadRoom
 	// leaving is closed when the gateway is going to stop.
 	leaving chan struct{}
 	leave   sync.Once

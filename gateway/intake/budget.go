@@ -33,6 +33,13 @@ func (b *Budget) Held() int64 {
 	return b.total - b.free
 }
 
+// wanted says whether somebody waits for some of it.
+func (b *Budget) wanted() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.waiters.Len() > 0
+}
+
 // fits says whether n bytes can be reserved now. The caller holds mu.
 func (b *Budget) fits(n int64) bool {
 	if n > firstStep {

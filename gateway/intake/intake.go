@@ -31,8 +31,8 @@ const (
 type Reader struct {
 	Budget *Budget
 	// Share, if there is one, is the part of the budget that bodies of this kind may
-	// fill together.
-	Share *Budget
+	// fill together, and Own the part of it that those of one client may.
+	Share, Own *Budget
 	// Whole is from how many bytes on a body is given all the memory that it may
 	// need at once: large ones that have begun then wait for none that waits for
 	// them, and leave nothing behind that they have outgrown. Zero: it grows with
@@ -45,6 +45,9 @@ type Reader struct {
 	// MinRate is how many bytes a second must come on average once Stall is over
 	// (default 16 KiB).
 	MinRate int64
+	// Rush takes the place of MinRate while somebody waits for the share, so that
+	// who has a slow line, or pretends to, does not keep it from everybody. Zero: nobody is rushed.
+	Rush int64
 	// Wait is how long a body waits, all in all, for others to leave memory
 	// (default 5 s).
 	Wait time.Duration
@@ -64,7 +67,7 @@ func (rd Reader) Read(w http.ResponseWriter, r *http.Request) (data []byte, rele
 	if err != nil {
 		w.Header()["Connection"] = []string{"close"}
 	}
-	return data, func() { b.give(b.held) }, err
+	return data, func() { give([]*Budget{b.Own, b.Share, b.Budget}, b.held) }, err
 }
 
 func (rd Reader) defaults() Reader {
@@ -167,8 +170,13 @@ func result(buf []byte) []byte {
 // grow reserves memory and moves buf into it.
 func (b *body) grow(buf []byte, size int64) ([]byte, error) {
 	n := size - int64(len(buf))
-	if !b.reserve(b.Share, n) || !b.reserve(b.Budget, n) {
-		return nil, problem.New(problem.Overloaded, "Too many bodies are in flight. Try again.")
+	// Who waits for what is their own keeps nothing that others wait for.
+	from := []*Budget{b.Own, b.Share, b.Budget}
+	for i, budget := range from {
+		if !b.reserve(budget, n) {
+			give(from[:i], n)
+			return nil, problem.New(problem.Overloaded, "Too many bodies are in flight. Try again.")
+		}
 	}
 	b.held += n
 	grown := make([]byte, size)
@@ -176,8 +184,7 @@ func (b *body) grow(buf []byte, size int64) ([]byte, error) {
 	return grown, nil
 }
 
-// reserve takes n bytes of one budget, and waits for them. What was taken of the
-// share is given back if there is none of the whole.
+// reserve takes n bytes of one budget, if there is one, and waits for them.
 func (b *body) reserve(from *Budget, n int64) bool {
 	if from == nil || from.tryAcquire(n) {
 		return true
@@ -189,24 +196,26 @@ func (b *body) reserve(from *Budget, n int64) bool {
 	waited := time.Since(began)
 	b.Wait -= waited
 	b.started = b.started.Add(waited) // which was not the client's
-	if err != nil && from == b.Budget && b.Share != nil {
-		b.Share.release(n)
-	}
 	return err == nil
 }
 
-// give gives n bytes back.
-func (b *body) give(n int64) {
-	b.Budget.release(n)
-	if b.Share != nil {
-		b.Share.release(n)
+// give gives n bytes of each budget back.
+func give(to []*Budget, n int64) {
+	for _, budget := range to {
+		if budget != nil {
+			budget.release(n)
+		}
 	}
 }
 
 // deadline says until when the next bytes must come, when n have come.
 func (b *body) deadline(n int) {
+	rate := b.MinRate
+	if b.Rush > rate && b.Share != nil && b.Share.wanted() {
+		rate = b.Rush
+	}
 	stall := time.Now().Add(b.Stall)
-	total := b.started.Add(b.Stall + time.Duration(float64(n)/float64(b.MinRate)*float64(time.Second)))
+	total := b.started.Add(b.Stall + time.Duration(float64(n)/float64(rate)*float64(time.Second)))
 	if total.Before(stall) {
 		stall = total
 	}

@@ -179,6 +179,75 @@ func TestLargeBodiesTakeTurnsInTheirShare(t *testing.T) {
 	soon.Until(t, "what it held is given back", func() bool { return budget.Held() == 32<<20 && share.Held() == 0 })
 }
 
+// What is slow may take its time while nobody waits for its share, and is cut off when somebody does.
+func TestASlowBodyKeepsNobodyFromTheShare(t *testing.T) {
+	t.Parallel()
+	const whole, size = 64 << 10, 4 << 20
+	budget, share := NewBudget(64<<20), NewBudget(size+size/2)
+	addr := serve(t, Reader{Budget: budget, Share: share, Whole: whole, MaxBytes: size, Stall: 400 * time.Millisecond, MinRate: 1, Rush: 1 << 40, Wait: 20 * time.Second})
+	slow := begin(t, addr, size)
+	slow.send(strings.Repeat("x", whole+1))
+	soon.Until(t, "it has all it needs", func() bool { return share.Held() == size })
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(20 * time.Millisecond) // never a stall
+		defer tick.Stop()
+		for range (size - whole - 1) / readStep * 8 {
+			select {
+			case <-tick.C:
+				_, _ = io.WriteString(slow.Conn, strings.Repeat("x", readStep/8))
+			case <-stop:
+				return
+			}
+		}
+	})
+	defer wg.Wait()
+	defer close(stop)
+	late := time.Now().Add(600 * time.Millisecond)
+	soon.Until(t, "nobody minds", func() bool { return time.Now().After(late) && share.Held() == size })
+	quick := begin(t, addr, size)
+	quick.send(strings.Repeat("x", size))
+	if status, body := quick.answer(); status != 200 || body != fmt.Sprint(size) {
+		t.Errorf("who waits: %d %s", status, body)
+	}
+	if status, _ := slow.answer(); status != 408 {
+		t.Errorf("who is slow: %d", status)
+	}
+}
+
+// One client waits for its own part, and keeps nothing of the share from others meanwhile.
+func TestAClientWaitsForItsOwnPart(t *testing.T) {
+	t.Parallel()
+	const whole, size = 64 << 10, 400 << 10
+	budget, share, own := NewBudget(64<<20), NewBudget(4<<20), NewBudget(size+size/2)
+	rd := Reader{Budget: budget, Share: share, Whole: whole, MaxBytes: size, Wait: 20 * time.Second}
+	others := serve(t, rd)
+	rd.Own = own
+	addr := serve(t, rd)
+	first := begin(t, addr, size)
+	first.send(strings.Repeat("x", whole+1))
+	soon.Until(t, "it has all it needs", func() bool { return own.Held() == size })
+	second := begin(t, addr, size)
+	second.send(strings.Repeat("x", whole+1))
+	soon.Until(t, "another one of the client waits", func() bool { return own.wanted() && !share.wanted() })
+	if held := share.Held(); held != size+whole {
+		t.Errorf("%d bytes of the share are held", held)
+	}
+	other := begin(t, others, size)
+	other.send(strings.Repeat("x", size))
+	if status, body := other.answer(); status != 200 {
+		t.Errorf("another client: %d %s", status, body)
+	}
+	for _, q := range []request{first, second} {
+		q.send(strings.Repeat("x", size-whole-1))
+		if status, body := q.answer(); status != 200 {
+			t.Errorf("%d %s", status, body)
+		}
+	}
+	soon.Until(t, "nothing is held", func() bool { return budget.Held() == 0 && share.Held() == 0 && own.Held() == 0 })
+}
+
 func TestSlowBodiesAreCutOff(t *testing.T) {
 	t.Parallel()
 	budget := NewBudget(64 << 20)
