@@ -173,8 +173,16 @@ func (a *Authorizer) watch(ctx context.Context, seen string) {
 	}
 }
 
-// read gives the policy's files, by name, and a hash of them all.
+// read gives the policy's files, by their names within it, and a hash of them all.
 func read(path string) (map[string][]byte, string, error) {
+	root := filepath.Dir(path)
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		// A folder may be put in another one's place by turning a link.
+		if path, err = filepath.EvalSymlinks(path); err != nil {
+			return nil, "", fmt.Errorf("the policy cannot be read: %w", err)
+		}
+		root = path
+	}
 	files, size := map[string][]byte{}, 0
 	err := filepath.WalkDir(path, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -195,8 +203,9 @@ func read(path string) (map[string][]byte, string, error) {
 		if size += len(raw); err == nil && size > maxPolicy {
 			err = errors.New("the policy is too large")
 		}
-		files[name] = raw
-		return err
+		within, relErr := filepath.Rel(root, name)
+		files[within] = raw
+		return errors.Join(err, relErr)
 	})
 	if err != nil {
 		return nil, "", fmt.Errorf("the policy cannot be read: %w", err)
@@ -235,16 +244,8 @@ func (a *Authorizer) prepare(ctx context.Context, files map[string][]byte, hash 
 		return nil, errors.Join(errRoom, err)
 	}
 	defer os.RemoveAll(dir)
-	root := a.o.Policy
-	if st, err := os.Stat(root); err == nil && !st.IsDir() {
-		root = filepath.Dir(root)
-	}
 	for name, raw := range files {
-		rel, err := filepath.Rel(root, name)
-		if err != nil {
-			return nil, err
-		}
-		to := filepath.Join(dir, rel)
+		to := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 			return nil, errors.Join(errRoom, err)
 		}

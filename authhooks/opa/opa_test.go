@@ -3,6 +3,7 @@ package opa
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -226,6 +227,42 @@ func TestAPolicyIsReplacedAsAWholeAndABrokenOneIsNot(t *testing.T) {
 	askers.Wait()
 	if odd.Load() != 0 {
 		t.Errorf("%d decisions were of no policy", odd.Load())
+	}
+}
+
+// A release is put in another one's place by turning a link.
+func TestAPolicyMayBeALink(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	at := filepath.Join(dir, "policy")
+	turn := func(to string) {
+		t.Helper()
+		if err := errors.Join(os.Symlink(to, at+"~"), os.Rename(at+"~", at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, dir, "one/p.rego", "package rouse\ndecision := data.rules.verdict\n")
+	put(t, dir, "one/rules/data.json", `{"verdict": true}`)
+	put(t, dir, "two/p.rego", "package rouse\ndecision := false\n")
+	put(t, dir, "three", "package rouse\ndecision := true\n")
+	turn("one")
+	a := open(t, Options{Policy: at, Recheck: 5 * time.Millisecond, Deadline: 10 * time.Second})
+	verdict := func() contract.Verdict {
+		r, err := a.Authorize(t.Context(), question("GET", "route", "/x", true))
+		if err != nil {
+			t.Error(err)
+		}
+		return r.Verdict
+	}
+	if verdict() != contract.Allow {
+		t.Error("not allowed")
+	}
+	turn("two")
+	until(t, func() bool { return verdict() == contract.Deny })
+	at = filepath.Join(dir, "file.rego")
+	turn("three")
+	if a = open(t, Options{Policy: at, Deadline: 10 * time.Second}); verdict() != contract.Allow {
+		t.Error("a link to a file is not read")
 	}
 }
 

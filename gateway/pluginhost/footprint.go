@@ -13,6 +13,10 @@ import (
 func footprint(paths []string) [sha256.Size]byte {
 	sum := sha256.New()
 	for _, path := range paths {
+		// What a link leads to is looked into, and where it leads counts.
+		if target, err := filepath.EvalSymlinks(path); err == nil {
+			path = target
+		}
 		_ = filepath.WalkDir(path, func(name string, _ fs.DirEntry, err error) error {
 			fmt.Fprintf(sum, "%q %v", name, err)
 			if err != nil {
