@@ -188,13 +188,11 @@ func parse(parser *kong.Kong, args []string) (parsed *kong.Context, err error) {
 			}
 		}
 	}()
-	switch {
-	case len(args) == 0:
-		args = []string{"--help"}
-	case args[0] == "help":
-		args = append(args[1:len(args):len(args)], "--help")
+	args = inPlace(parser.Model.Node, args)
+	if len(args) > 0 && args[0] == "help" {
+		args = append(inPlace(parser.Model.Node, args[1:]), "--help")
 	}
-	if args = inPlace(parser.Model.Node, args); len(args) == 0 {
+	if len(args) == 0 {
 		args = []string{"--help"}
 	}
 	return parser.Parse(args)

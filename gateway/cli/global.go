@@ -12,7 +12,7 @@ import (
 var globals = map[string]bool{"--server": true, "--service": true, "--as": true, "--token": true, "--json": false}
 
 // inPlace moves globals that stand before a command, or within its name, behind it, where the parser knows them. Those
-// that no command follows mean nothing and go.
+// that no command follows, or only the first part of its name, mean nothing and go.
 func inPlace(node *kong.Node, args []string) []string {
 	var name, moved []string
 	rest := args
@@ -32,8 +32,8 @@ func inPlace(node *kong.Node, args []string) []string {
 		}
 		node, name, rest = node.Children[at], append(name, rest[0]), rest[1:]
 	}
-	if len(name) == 0 {
-		return rest
+	if len(node.Children) > 0 {
+		moved = nil
 	}
 	return slices.Concat(name, moved, rest)
 }

@@ -37,6 +37,9 @@ func TestGlobalFlagsAreMovedBehindTheCommand(t *testing.T) {
 		"--as a":                           "",
 		"--as":                             "",
 		"--as a --help":                    "--help",
+		"pool --as":                        "pool",
+		"--json pool --as a lst":           "pool lst",
+		"--json help pool":                 "help pool",
 		"--as a nonsense":                  "nonsense",
 		"--as pool pool ls":                "pool ls --as pool",
 		"--config x serve":                 "--config x serve",
@@ -72,6 +75,14 @@ func TestGlobalFlagsStandAnywhere(t *testing.T) {
 	p.refused(ExitUsage, "pol", "--as", "user:ada", "pol", "ls")
 	if out := p.ok("--as", "user:ada"); !strings.Contains(out, "Exit codes:") || !strings.Contains(out, "before the command") {
 		t.Error(out)
+	}
+	if _, _, said := p.run("", "pool", "--json"); !strings.Contains(said, `expected one of "create"`) {
+		t.Error(said)
+	}
+	for _, args := range [][]string{{"--json", "help", "pool"}, {"help", "--json", "pool"}, {"help", "pool"}, {"--as", "help", "help", "pool"}} {
+		if out := p.ok(args...); !strings.Contains(out, "Usage: rouse pool <command>") {
+			t.Errorf("%v: %s", args, out)
+		}
 	}
 	if out := p.ok("--as", "user:ada", "pool", "add", "--help"); !strings.Contains(out, "rouse pool add coding") {
 		t.Error(out)
