@@ -24,7 +24,7 @@ begin
         end if;
         exit when lo <= 0 or v_next is null;
         v_id := v_next;
-        hi := lo;
+        hi := least(hi, lo);  -- p_hi may be below a fork point
     end loop;
 end
 $$;
