@@ -135,7 +135,9 @@ func TestPoolMembers(t *testing.T) {
 	}
 	r.refused(403, "POOL_FORBIDDEN", "user:eve", "DELETE", at+"/members/pc", "")
 	r.must(204, mallory, "DELETE", at+"/members/pc", "")
-	r.refused(404, "NOT_FOUND", kyle, "DELETE", at+"/members/pc", "")
+	if a := r.refused(404, "NOT_FOUND", kyle, "DELETE", at+"/members/pc", ""); a.str("detail") != "The runner is not in this pool." {
+		t.Error(a.body)
+	}
 
 	// By a token, until its pool's are revoked.
 	a := r.must(201, kyle, "POST", at+"/join-tokens", `{"ttlSeconds":600}`)

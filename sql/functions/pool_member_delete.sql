@@ -2,7 +2,7 @@
 -- The pool's owner may, and the runner's. What it holds runs to its end. Whom
 -- the pool's owner has taken out, or drained before, no join token lets in again
 -- (barred_pool_members).
--- Outcomes: deleted, not_found, forbidden.
+-- Outcomes: deleted, not_found, member_not_found, forbidden.
 create or replace function rouse.pool_member_delete(
     p_service_id integer, p_pool_id text, p_runner_id text, p_principal text, p_system boolean
 ) returns table (outcome text, txid bigint)
@@ -28,7 +28,7 @@ begin
         return query select 'forbidden', null::bigint;
         return;
     elsif v_member.runner_id is null then
-        return query select 'not_found', null::bigint;
+        return query select 'member_not_found', null::bigint;
         return;
     end if;
     delete from worker_pool_members m where m.pool_id = p_pool_id and m.runner_id = p_runner_id and m.service_id = p_service_id;
