@@ -99,7 +99,7 @@ func TestMembershipTakesBothOwners(t *testing.T) {
 	}
 	equal(t, "removes another's", remove("his", mallory), "forbidden")
 	equal(t, "leaves", remove("hers", mallory), "deleted")
-	equal(t, "left", remove("hers", kyle), "not_found")
+	equal(t, "left", remove("hers", kyle), "member_not_found")
 	equal(t, "by token", r.member("coding", "hers", mallory, "active", true), "accepted")
 	equal(t, "removed", remove("hers", kyle), "deleted")
 
