@@ -112,8 +112,12 @@ func (c *poolCreateCmd) Run(r *run) error {
 		if k.json {
 			return r.printJSON(p)
 		}
-		k.printf("pool %s of %s is %s: at most %s claims, %s for one runner\n", printable(p.ID), principal(p.OwnerPrincipal), k.status(p.AdminStatus),
-			most(p.CapacityPolicy.MaxTotal), most(p.CapacityPolicy.MaxPerRunner))
+		total := "any number of"
+		if n := p.CapacityPolicy.MaxTotal; n != nil {
+			total = "at most " + most(n)
+		}
+		k.printf("pool %s of %s is %s: %s claims, %s for one runner\n", printable(p.ID), principal(p.OwnerPrincipal), k.status(p.AdminStatus),
+			total, most(p.CapacityPolicy.MaxPerRunner))
 		if len(p.Members) == 0 {
 			r.say(`It has no members: "rouse pool add %s RUNNER" adds yours, "rouse pool invite %s" makes a token for others.`, printable(p.ID), printable(p.ID))
 		}

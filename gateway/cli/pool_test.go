@@ -67,7 +67,7 @@ func TestPoolCommands(t *testing.T) {
 		t.Error(out)
 	}
 	p.refused(ExitServerRefusal, "maxTotalClaims", "pool", "create", "coding", "--max-total", "0") // not: no limit
-	if out := p.ok("pool", "create", "coding", "--no-limits", "--disable"); out != "pool coding of user:kyle is disabled: at most any claims, any for one runner\n" {
+	if out := p.ok("pool", "create", "coding", "--no-limits", "--disable"); out != "pool coding of user:kyle is disabled: any number of claims, any for one runner\n" {
 		t.Error(out)
 	}
 	p.ok("pool", "create", "coding", "--enable", "--max-total", "3")
