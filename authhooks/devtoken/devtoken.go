@@ -11,6 +11,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -101,9 +102,23 @@ func (h *Hook) current() *content {
 		// again the next time.
 		c.info = st
 		c.byHash, c.err = read(h.path)
+		if was := h.now.Load(); was != nil && (was.err != nil || len(was.byHash) > 0) && h.rewritten(st) {
+			c.info, c.err = nil, errRewritten
+		}
 	}
 	h.now.Store(c)
 	return c
+}
+
+// rewriting is for how long a file that was made empty is not taken for one that
+// knows nobody: editors and shells empty it before they write it.
+const rewriting = time.Second
+
+var errRewritten = errors.New("the token file is empty, as one is that is about to be written")
+
+func (h *Hook) rewritten(st fs.FileInfo) bool {
+	age := h.o.Now().Sub(st.ModTime())
+	return st.Size() == 0 && age > -rewriting && age < rewriting
 }
 
 func (c *content) same(st fs.FileInfo) bool {

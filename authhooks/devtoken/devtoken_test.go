@@ -120,6 +120,50 @@ func TestChangesExpiryAndLossOfTheFile(t *testing.T) {
 	}
 }
 
+// Whoever writes the file in its place empties it first: for that moment nobody is told that their token is not valid.
+func TestAFileThatIsBeingWrittenRefusesNobodyForGood(t *testing.T) {
+	t.Parallel()
+	path, token := filepath.Join(t.TempDir(), "tokens"), NewToken()
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	late := time.Duration(0)
+	h, err := Open(path, Options{})
+	if err == nil {
+		t.Fatal("there is no file")
+	}
+	write("")
+	if h, err = Open(path, Options{Now: func() time.Time { return time.Now().Add(late) }}); err != nil {
+		t.Fatal("an empty file knows nobody yet:", err)
+	}
+	ask := func() (contract.Verdict, error) {
+		d, err := h.Authenticate(t.Context(), header(token))
+		return d.Verdict, err
+	}
+	line := "user:kyle sha256:" + Hash(token) + "\n"
+	write(line)
+	if v, err := ask(); v != contract.Allow || err != nil {
+		t.Fatal(v, err)
+	}
+	write("")
+	if v, err := ask(); err == nil || h.Broken() == "" {
+		t.Errorf("while it is written: %v", v)
+	}
+	write(line)
+	if v, err := ask(); v != contract.Allow || err != nil {
+		t.Errorf("when it is written: %v, %v", v, err)
+	}
+	write("")
+	_, _ = ask()
+	late = time.Minute
+	if v, err := ask(); v != contract.Deny || err != nil {
+		t.Errorf("when it stays empty: %v, %v", v, err)
+	}
+}
+
 func TestARevokedTokenIsRefusedAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, form := range []string{"lines", "json"} {
