@@ -13,6 +13,7 @@ set enable_seqscan = off
 as $$
 declare
     v_refusal text;
+    v_new     text[];
     s         subscriptions;
 begin
     select * into s from subscriptions x where x.id = p_id and x.service_id = p_service for no key update;
@@ -23,12 +24,15 @@ begin
     if v_refusal is not null then
         return v_refusal;
     end if;
-    insert into subscription_paths (path, service_id, consumer_id) select distinct x, p_service, s.consumer_id from unnest(p_streams) x
-    on conflict on constraint subscription_paths_pkey do nothing;
+    with new as (
+        insert into subscription_paths (path, service_id, consumer_id) select distinct x, p_service, s.consumer_id from unnest(p_streams) x
+        on conflict on constraint subscription_paths_pkey do nothing
+        returning path
+    )
+    select array_agg(n.path) into v_new from new n;
     if (select count(*) from (select from subscription_paths p where p.consumer_id = s.consumer_id limit 10001) c) > 10000 then
-        delete from subscription_paths p where p.consumer_id = s.consumer_id and p.path = any (p_streams)
-           and not exists (select from consumer_streams cs join streams t on t.id = cs.stream_id
-                            where cs.consumer_id = s.consumer_id and t.path = p.path and cs.link_type = 'explicit');
+        -- Those that were named before stay.
+        delete from subscription_paths p where p.path = any (v_new) and p.service_id = p_service and p.consumer_id = s.consumer_id;
         return 'too_many';
     end if;
     update subscriptions x set changes = x.changes + 1, changed_at = clock_timestamp() where x.consumer_id = s.consumer_id;

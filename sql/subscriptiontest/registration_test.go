@@ -253,11 +253,17 @@ func TestNamingAndForgettingStreams(t *testing.T) {
 	r.wantLinks(s, link{"a/1", "glob", 8, 16, true})
 	// Named streams have a bound.
 	r.exec(`insert into rouse.subscription_paths (path, service_id, consumer_id) select 'n/' || i, 1, $1 from generate_series(1, 9999) i`, s.consumer)
-	if got := add("s", "x/1", "x/2"); got != "too_many" {
+	if got := add("s", "x/1", "n/7", "x/2"); got != "too_many" {
 		t.Errorf("beyond the bound: %s", got)
+	}
+	if n := one[int](r, `select count(*) from rouse.subscription_paths where path like 'n/%'`); n != 9999 {
+		t.Errorf("%d of the names before are left", n)
 	}
 	if n := one[int](r, `select count(*) from rouse.subscription_paths`); n != 9999 {
 		t.Errorf("%d names", n)
+	}
+	if got := add("s", "x/1"); got != "ok" {
+		t.Errorf("up to the bound: %s", got)
 	}
 }
 
