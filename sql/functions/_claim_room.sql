@@ -19,6 +19,9 @@ declare
     v_now    timestamptz;
     v_total  bigint;
     v_own    bigint;
+    v_lapsed bigint;
+    v_ask    boolean;
+    v_full   text;
 begin
     if p_pool is not null then
         select * into v_pool from worker_pools w where w.id = p_pool and w.service_id = p_service_id;
@@ -53,25 +56,33 @@ begin
     end if;
 
     v_now := coalesce(p_now, clock_timestamp());
-    if v_pool.max_total_claims is not null or v_pool.max_concurrent_claims_per_runner is not null then
-        select count(*), count(*) filter (where k.runner_id = p_runner) into v_total, v_own
-          from consumer_claims k
-         where k.pool_id = p_pool and k.service_id = p_service_id and k.status = 'active'
-           and case when k.lease_expires_at > v_now then true else not _claim_over(k.service_id, k.consumer_id, k.epoch, p_granted, v_now) end;
-        if v_total + coalesce(cardinality(array_positions(p_granted, p_service_id || '/p/' || p_pool)), 0) >= v_pool.max_total_claims then
-            return 'pool_full';
-        elsif v_own + coalesce(cardinality(array_positions(p_granted, p_service_id || '/p/' || p_pool || '/' || p_runner)), 0)
-              >= v_pool.max_concurrent_claims_per_runner then
-            return 'runner_full';
+    -- Whether those that have lapsed are over is asked, with locks, only where they are in the way.
+    foreach v_ask in array array[false, true] loop
+        v_full := null;
+        v_lapsed := 0;
+        if v_pool.max_total_claims is not null or v_pool.max_concurrent_claims_per_runner is not null then
+            select count(*), count(*) filter (where k.runner_id = p_runner), count(*) filter (where k.lease_expires_at <= v_now)
+              into v_total, v_own, v_lapsed
+              from consumer_claims k
+             where k.pool_id = p_pool and k.service_id = p_service_id and k.status = 'active'
+               and case when not v_ask or k.lease_expires_at > v_now then true else not _claim_over(k.service_id, k.consumer_id, k.epoch, p_granted, v_now) end;
+            v_full := case
+                when v_total + coalesce(cardinality(array_positions(p_granted, p_service_id || '/p/' || p_pool)), 0) >= v_pool.max_total_claims then 'pool_full'
+                when v_own + coalesce(cardinality(array_positions(p_granted, p_service_id || '/p/' || p_pool || '/' || p_runner)), 0)
+                     >= v_pool.max_concurrent_claims_per_runner then 'runner_full' end;
         end if;
-    end if;
-    if v_runner.capacity <= coalesce(cardinality(array_positions(p_granted, p_service_id || '/r/' || p_runner)), 0) + (
-           select count(*) from consumer_claims k
-            where k.runner_id = p_runner and k.service_id = p_service_id and k.status = 'active'
-              and case when k.lease_expires_at > v_now then true else not _claim_over(k.service_id, k.consumer_id, k.epoch, p_granted, v_now) end) then
-        return 'runner_full';
-    end if;
-    return null;
+        if v_full is null and v_runner.capacity is not null then
+            select count(*), count(*) filter (where k.lease_expires_at <= v_now) into v_own, v_lapsed
+              from consumer_claims k
+             where k.runner_id = p_runner and k.service_id = p_service_id and k.status = 'active'
+               and case when not v_ask or k.lease_expires_at > v_now then true else not _claim_over(k.service_id, k.consumer_id, k.epoch, p_granted, v_now) end;
+            if v_own + coalesce(cardinality(array_positions(p_granted, p_service_id || '/r/' || p_runner)), 0) >= v_runner.capacity then
+                v_full := 'runner_full';
+            end if;
+        end if;
+        exit when v_full is null or v_lapsed = 0;
+    end loop;
+    return v_full;
 end
 $$;
 comment on function rouse._claim_room(integer, text, text, text[], boolean, timestamptz) is 'Whether a runner, and a pool, have room for one more claim.';

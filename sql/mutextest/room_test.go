@@ -331,3 +331,43 @@ func TestAHeartbeatBehindAClaimMakesNoneTooMany(t *testing.T) {
 	equal(t, "outcomes", <-got, "granted lease_expired")
 	equal(t, "held", one[int](r, `select count(*)::int from rouse.consumers where lease_expires_at > clock_timestamp()`), 1)
 }
+
+// TestRoomLeavesLapsedClaimsAlone: while there is room in any case nobody's mutex
+// is locked to see whether a lapsed claim is over: its holder and the reaper are
+// not kept from it.
+func TestRoomLeavesLapsedClaimsAlone(t *testing.T) {
+	t.Parallel()
+	for name, crew := range map[string]func(r *rig){
+		"of a pool":   func(r *rig) { r.crew("coding", 0, 2, "a") },
+		"of a member": func(r *rig) { r.crew("coding", 2, 0, "a") },
+		"of a runner": func(r *rig) {
+			r.pool("coding", 0, 0)
+			r.runner("a", 2)
+			r.beat("a", time.Hour)
+			r.member("coding", "a", kyle, "active", false)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			crew(r)
+			held, next := r.woken("/chat/1", toPool("coding")), r.woken("/chat/2", toPool("coding"))
+			a := r.want("granted", held.by("a"))
+			r.after(lease + time.Second)
+			tx, err := r.db.Conn(t).Begin(r.ctx())
+			if err != nil {
+				t.Fatal(err)
+			}
+			const ask = `select (answer).outcome from rouse._claim_apply($1, false, $2)`
+			var got string
+			if err := tx.QueryRow(r.ctx(), ask, opsJSON(next.by("a")), r.now).Scan(&got); err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "there is room", got, "granted")
+			equal(t, "meanwhile", one[string](r, ask, opsJSON(held.call("release", a.Epoch, a.Wake)), r.now), "lease_expired")
+			if err := tx.Commit(r.ctx()); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
