@@ -1,6 +1,7 @@
 // @durable-streams/client and @durable-streams/state, as they are, against a
 // gateway.
 import assert from "node:assert/strict"
+import net from "node:net"
 import { describe, it } from "node:test"
 import { DurableStream, DurableStreamError, IdempotentProducer, stream } from "@durable-streams/client"
 import { createStateSchema, MaterializedState } from "@durable-streams/state"
@@ -54,6 +55,54 @@ describe("@durable-streams/client", () => {
     }
     assert.deepEqual(items, all)
     assert.ok(answers > 1, "the stream fits into one answer: this shows nothing")
+  })
+
+  it("misses and doubles nothing when connections break in the middle of an answer", { timeout: bound }, async () => {
+    const target = new URL(base)
+    let cuts = 0
+    const proxy = net.createServer((near) => {
+      const far = net.connect(Number(target.port), target.hostname)
+      let left = 2_000 + Math.floor(Math.random() * 30_000)
+      const end = () => { near.destroy(); far.destroy() }
+      for (const side of [near, far]) side.on("error", end).on("close", end)
+      near.on("data", (data) => far.write(data))
+      far.on("data", (data) => {
+        near.write(data.subarray(0, left))
+        left -= data.length
+        if (left > 0) return
+        cuts++
+        near.resetAndDestroy()
+        far.destroy()
+      })
+    })
+    await new Promise((resolve) => proxy.listen(0, "127.0.0.1", resolve))
+    try {
+      const url = fresh("cut")
+      const log = await DurableStream.create({ url, contentType: "application/json" })
+      const all = [...Array(300).keys()]
+      const writing = (async () => { for (const n of all) await log.append(JSON.stringify({ n, pad: "x".repeat(400) })) })()
+      const got = []
+      let offset = "-1"
+      while (got.length < all.length) {
+        const abort = new AbortController()
+        try {
+          const res = await stream({ url: url.replace(target.host, `127.0.0.1:${proxy.address().port}`), offset, live: "sse", signal: abort.signal })
+          res.subscribeJson((batch) => {
+            got.push(...batch.items.map((item) => item.n))
+            offset = batch.offset
+            if (got.length >= all.length) abort.abort()
+          })
+          await res.closed
+        } catch (err) {
+          assert.ok(cuts > 0, `an error without a cut: ${err}`)
+        }
+      }
+      await writing
+      assert.deepEqual(got, all)
+      assert.ok(cuts > 0, "no connection was cut: this shows nothing")
+    } finally {
+      proxy.close()
+    }
   })
 
   for (const live of ["long-poll", "sse"]) {
