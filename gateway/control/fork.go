@@ -298,6 +298,9 @@ func (f *forking) try(ctx context.Context) (out *forkOutput, again, err error) {
 			f.suffix = staterow.RandomID()[:8]
 			return nil, errMoved, nil
 		}
+		if res.Outcome == "path_taken" {
+			return nil, nil, f.c.taken(ctx, req.Entities[0].URL)
+		}
 	}
 	return nil, nil, spawnRefusal(res.Outcome, nil)
 }

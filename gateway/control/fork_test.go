@@ -277,7 +277,9 @@ func TestForkRefusals(t *testing.T) {
 	r.refused(401, "UNAUTHORIZED", kyle, "POST", fork, `{"parent":"/chat/hers"}`)
 	r.refused(401, "UNAUTHORIZED", kyle, "POST", fork, `{"parent":"/chat/p","wake":{"subscriberUrl":"/chat/hers","condition":"runFinished"}}`)
 	r.db.Exec(t, `insert into rouse.streams (service_id, path, content_type, is_json) values (1, 'chat/plain/main', 'text/plain', false)`)
-	r.refused(409, "STREAM_EXISTS", kyle, "POST", fork, `{"instance_id":"plain"}`)
+	if a := r.refused(409, "STREAM_EXISTS", kyle, "POST", fork, `{"instance_id":"plain"}`); !strings.HasPrefix(a.str("detail"), "The plain stream /chat/plain/") {
+		t.Error(a.body)
+	}
 	n := r.count(`select count(*) from rouse.entities`)
 
 	r.must(201, kyle, "POST", fork, `{"waitTimeoutMs":1e300}`) // waits no longer than it has to, and than is allowed

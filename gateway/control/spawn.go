@@ -158,7 +158,7 @@ func (c *Control) taken(ctx context.Context, url string) error {
 		case m.Outcome == store.Gone:
 			why = fmt.Sprintf("The plain stream %s has the name of a stream of this entity. It is deleted, but forks of it still read it: delete those, or choose another url.", name)
 		default:
-			why = fmt.Sprintf("The plain stream %s has the name of a stream of this entity. Fork it if it is wanted, delete it and spawn again, or choose another url.", name)
+			why = fmt.Sprintf("The plain stream %s has the name of a stream of this entity. Fork it if it is wanted, delete it and try again, or choose another url.", name)
 		}
 		return problem.New(problem.StreamExists, why).WithMeta("stream", name)
 	}
