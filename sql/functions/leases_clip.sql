@@ -3,7 +3,8 @@
 -- in what is the future again are told again when they would be if it had been
 -- now. At most a thousand consumers; returns how many. Whoever holds one was
 -- promised no more, and rows that somebody holds locked are passed over: a
--- heartbeat clips its own.
+-- heartbeat clips its own. One that ends within a second of then is left alone:
+-- it may have been given after the clock was read.
 create or replace function rouse._leases_clip(p_now timestamptz) returns integer
 language plpgsql
 set search_path = rouse, pg_temp
@@ -19,8 +20,8 @@ begin
     select array_agg(x.id) into v_ids
       from (select c.id from consumers c
              where c.due_at > p_now and c.due_at < 'infinity'
-               and (c.state = 'claimed' and c.lease_expires_at > p_now + c.lease_ttl_ms * interval '1 ms'
-                    or c.state = 'waking' and c.told_at > p_now and c.due_at > p_now + c.wake_ttl_ms * interval '1 ms')
+               and (c.state = 'claimed' and c.lease_expires_at > p_now + c.lease_ttl_ms * interval '1 ms' + interval '1 s'
+                    or c.state = 'waking' and c.told_at > p_now + interval '1 s' and c.due_at > p_now + c.wake_ttl_ms * interval '1 ms')
              limit 1000 for update skip locked) x;
     with clipped as (
         update consumers c
