@@ -1,10 +1,8 @@
 package config
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"time"
@@ -211,13 +209,14 @@ func settings(section any, secret *Secret, files ...string) (map[string]any, err
 	return out, nil
 }
 
+// sectionError says what is wrong with a variable that holds a section, and quotes none of it.
+type sectionError struct{ error }
+
 // UnmarshalText reads the section from a variable; it takes the place of the file's.
 func (a *Auth) UnmarshalText(text []byte) error {
 	var out Auth
-	d := yaml.NewDecoder(bytes.NewReader(text))
-	d.KnownFields(true)
-	if err := d.Decode(&out); err != nil && !errors.Is(err, io.EOF) {
-		return errors.New("is not the section that it should be")
+	if err := parse(text, &out); err != nil {
+		return sectionError{err}
 	}
 	*a = out
 	return nil

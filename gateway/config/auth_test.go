@@ -45,7 +45,7 @@ func TestTheAuthSectionOfAFile(t *testing.T) {
 		t.Errorf("the variable does not take the section's place: %+v %v", c.Auth, err)
 	}
 	env["ROUSE_AUTH"] = `{"hooks":[{"jwt":{"issuer":"hunter2","secret":"hunter2"}}]}`
-	if _, err = Load(Default(), Sources{Environ: env}); err == nil || !strings.Contains(err.Error(), "ROUSE_AUTH") || strings.Contains(err.Error(), "hunter2") {
+	if _, err = Load(Default(), Sources{Environ: env}); err == nil || !strings.Contains(err.Error(), "ROUSE_AUTH: line 1: there is no setting secret here") || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("a bad variable: %v", err)
 	}
 }

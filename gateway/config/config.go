@@ -179,12 +179,12 @@ func Load(base Config, from Sources) (Config, error) {
 	return c, c.Validate()
 }
 
-// parse reads YAML, of which JSON is a part. An unknown name is an error: a setting that does nothing by a slip of the
+// parse reads YAML, of which JSON is a part, and quotes none of it. An unknown name is an error: a setting that does nothing by a slip of the
 // pen is worse than a refusal.
-func parse(raw []byte, c *Config) error {
+func parse(raw []byte, into any) error {
 	d := yaml.NewDecoder(bytes.NewReader(raw))
 	d.KnownFields(true)
-	if err := d.Decode(c); err != nil && !errors.Is(err, io.EOF) {
+	if err := d.Decode(into); err != nil && !errors.Is(err, io.EOF) {
 		var typeErr *yaml.TypeError
 		if errors.As(err, &typeErr) {
 			// Its lines quote what they could not read, which may be a secret: keep the place only.
@@ -226,17 +226,24 @@ func envError(err error) error {
 	if !errors.As(err, &all) {
 		return errors.New("the ROUSE_* variables cannot be read")
 	}
-	var names []string
+	var names, whys []string
 	t := reflect.TypeFor[Config]()
 	for _, one := range all.Errors {
 		var p env.ParseError
 		if errors.As(one, &p) {
-			if f, ok := t.FieldByName(p.Name); ok {
-				names = append(names, EnvPrefix+f.Tag.Get("env"))
+			f, ok := t.FieldByName(p.Name)
+			name := EnvPrefix + f.Tag.Get("env")
+			if why, said := errors.AsType[sectionError](p.Err); ok && said {
+				whys = append(whys, name+": "+why.Error())
+			} else if ok {
+				names = append(names, name)
 			}
 		}
 	}
-	return fmt.Errorf("cannot be read as %s should be", strings.Join(names, ", "))
+	if len(names) > 0 {
+		whys = append(whys, fmt.Sprintf("cannot be read as %s should be", strings.Join(names, ", ")))
+	}
+	return errors.New(strings.Join(whys, "; "))
 }
 
 // Validate lists everything that is wrong.
