@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -57,6 +58,7 @@ func Run(ctx context.Context, target Target) []Finding {
 	r.version()
 	r.standby()
 	r.walLevel()
+	r.timeline()
 	r.capacity()
 	r.slotCap()
 	r.durability()
@@ -138,6 +140,22 @@ func (r *report) walLevel() {
 }
 
 // capacity looks for room for one slot and one walsender a gateway.
+// timeline: a claim asks which timeline of its log the server is on, to see that
+// it went on from an older state.
+func (r *report) timeline() {
+	var standby bool
+	var id string
+	if !r.ask("WAL_TIMELINE", "select pg_is_in_recovery()", &standby) || standby {
+		return // PG_WRITABLE says so
+	}
+	if err := r.conn.QueryRow(r.ctx, "select left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)").Scan(&id); err != nil {
+		r.add("WAL_TIMELINE", Error, "the server does not tell its timeline, without which nothing is claimed: "+reason(err),
+			"Let this role execute pg_current_wal_insert_lsn() and pg_walfile_name(pg_lsn); a service that has no such functions cannot be used.")
+		return
+	}
+	r.add("WAL_TIMELINE", OK, "timeline "+strings.TrimLeft(id, "0"), "")
+}
+
 func (r *report) capacity() {
 	var slots, maxSlots, senders, maxSenders, connections int
 	if !r.ask("REPLICATION_CAPACITY", `select (select count(*) from pg_replication_slots), current_setting('max_replication_slots')::int,

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"net"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -33,7 +34,7 @@ func TestServerSetUpAsWeDoIsFine(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	want := []string{"PG_VERSION", "PG_WRITABLE", "WAL_LEVEL", "REPLICATION_CAPACITY", "SLOT_WAL_CAP", "DURABILITY", "IDLE_IN_TRANSACTION",
+	want := []string{"PG_VERSION", "PG_WRITABLE", "WAL_LEVEL", "WAL_TIMELINE", "REPLICATION_CAPACITY", "SLOT_WAL_CAP", "DURABILITY", "IDLE_IN_TRANSACTION",
 		"ENCODING", "REPLICATION_CONNECTION", "POOLER", "SLOTS", "OLD_SNAPSHOTS", "MIGRATIONS"}
 	var got []string
 	for _, f := range findings {
@@ -55,6 +56,24 @@ func TestEachMistakeIsFound(t *testing.T) {
 		if f := found[code]; f.Severity != severity || f.Fix == "" {
 			t.Errorf("%s: %+v, want %s with a fix", code, f, severity)
 		}
+	}
+}
+
+func TestARoleThatMayNotAskForTheTimelineIsTold(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	role := "plain_" + db.Name
+	db.Exec(t, `create role `+role+` login password 'plain'`)
+	defer db.Exec(t, `drop role `+role)
+	db.Exec(t, `revoke execute on function pg_walfile_name(pg_lsn) from public`)
+	u, err := url.Parse(db.DSN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword(role, "plain")
+	f := byCode(t, Run(t.Context(), Target{DSN: u.String(), Source: migrate.Embedded("test")}))["WAL_TIMELINE"]
+	if f.Severity != Error || f.Fix == "" || !strings.Contains(f.Detail, "permission denied") {
+		t.Errorf("got %+v", f)
 	}
 }
 
