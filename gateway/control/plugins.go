@@ -99,9 +99,10 @@ func (c *Control) listTransports(context.Context, *struct{}) (*transportListOutp
 	return out, nil
 }
 
-// InspectsPlugins knows the requests that only show how plugins are doing.
+// InspectsPlugins knows the requests that only show how plugins are doing. As for
+// the routes themselves, their prefix is never escaped.
 func InspectsPlugins(r *http.Request) bool {
-	path := strings.TrimSuffix(r.URL.Path, "/")
+	path := strings.TrimSuffix(r.URL.EscapedPath(), "/")
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && (path == pluginsPath || strings.HasPrefix(path, pluginsPath+"/"))
 }
 
