@@ -239,12 +239,13 @@ Examples:
 }
 
 func (c *poolAddCmd) Run(r *run) error {
-	return c.members(r, c.ID, c.Runner, map[string]any{})
+	return c.members(r, c.ID, c.Runner, map[string]any{}, nil)
 }
 
 // members puts runners into a pool, or changes what they are in it.
-func (f clientFlags) members(r *run, pool string, runners []string, body map[string]any) error {
+func (f clientFlags) members(r *run, pool string, runners []string, body map[string]any, advice map[string]string) error {
 	return f.connected(r, func(k *caller) error {
+		k.advice = advice
 		all := []workerPoolSeat{}
 		var errs []error
 		for _, id := range runners {
@@ -286,7 +287,7 @@ Examples:
 }
 
 func (c *poolDrainCmd) Run(r *run) error {
-	return c.members(r, c.ID, c.Runner, map[string]any{"status": "disabled"})
+	return c.members(r, c.ID, c.Runner, map[string]any{"status": "disabled"}, nil)
 }
 
 type poolRemoveCmd struct {
@@ -387,7 +388,8 @@ func (c *poolJoinCmd) Run(r *run) error {
 	if token := joinToken(r, c.JoinToken); token != "" {
 		body["join_token"] = token
 	}
-	return c.members(r, c.ID, c.Runner, body)
+	return c.members(r, c.ID, c.Runner, body, map[string]string{
+		"POOL_FORBIDDEN": fmt.Sprintf(`the pool's owner lets it in: "rouse pool add %s RUNNER"; if the runner is not yours, act as its owner`, printable(c.ID))})
 }
 
 // joinToken is the one that a flag or the environment gives.

@@ -105,7 +105,7 @@ func TestPoolCommands(t *testing.T) {
 	if !strings.HasPrefix(token, "rouse_jt_") {
 		t.Error(token)
 	}
-	other.refused(ExitServerRefusal, "POOL_FORBIDDEN", "pool", "join", "coding", "adas")
+	other.refused(ExitServerRefusal, `"rouse pool add coding RUNNER"`, "pool", "join", "coding", "adas")
 	joined := other
 	joined.environ = append(joined.environ[:len(joined.environ):len(joined.environ)], "ROUSE_JOIN_TOKEN="+token)
 	if out := joined.ok("pool", "join", "coding", "adas"); out != "adas is active in coding\n" {
