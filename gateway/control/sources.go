@@ -17,7 +17,7 @@ import (
 type cronStreamInput struct {
 	Service string `query:"service"`
 	Body    struct {
-		Expression string `json:"expression" maxLength:"256" doc:"Five fields."`
+		Expression string `json:"expression" maxLength:"256" doc:"Five fields, or six with seconds first."`
 		Timezone   string `json:"timezone,omitempty" maxLength:"64" doc:"An IANA time zone; UTC if absent."`
 	} `nameHint:"CronStreamRequest"`
 }

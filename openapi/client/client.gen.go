@@ -1197,7 +1197,7 @@ type CronStream struct {
 
 // CronStreamRequest defines model for CronStreamRequest.
 type CronStreamRequest struct {
-	// Expression Five fields.
+	// Expression Five fields, or six with seconds first.
 	Expression string `json:"expression"`
 
 	// Timezone An IANA time zone; UTC if absent.

@@ -1554,7 +1554,7 @@ export interface components {
             streamUrl: string;
         };
         CronStreamRequest: {
-            /** @description Five fields. */
+            /** @description Five fields, or six with seconds first. */
             expression: string;
             /** @description An IANA time zone; UTC if absent. */
             timezone?: string;
