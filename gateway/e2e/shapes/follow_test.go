@@ -267,12 +267,13 @@ func eachTheirOwn(t *testing.T, fresh func() *pgtest.DB) {
 	// Live: each gets their own changes only. Trap 13: a heartbeat changes
 	// nothing in the table of runners.
 	runners, live, others := kyle.shape("runners"), kyle.shape("runner_runtime_diagnostics"), mallory.shape("runner_runtime_diagnostics")
-	types, hers := kyle.shape("entity_types"), mallory.shape("entity_types")
-	for _, s := range []*shape{runners, live, others, types, hers} {
+	types, hers, theirs := kyle.shape("entity_types"), mallory.shape("entity_types"), mallory.shape("runners")
+	for _, s := range []*shape{runners, live, others, types, hers, theirs} {
 		s.step(false)
 	}
-	mallory.must(200, "POST", "/_electric/runners/mac-mallory/heartbeat", `{}`)
+	// What is not hers comes first: were it shown, it would be there when hers is.
 	kyle.must(200, "POST", "/_electric/runners/mac-kyle/heartbeat", `{"diagnostics":{}}`)
+	mallory.must(200, "POST", "/_electric/runners/mac-mallory/heartbeat", `{}`)
 	live.until("a heartbeat", func() bool { return live.keys() == "mac-kyle" })
 	others.until("a heartbeat", func() bool { return others.keys() == "mac-mallory" })
 	if ms := runners.step(false); len(ms) != 0 {
@@ -282,6 +283,13 @@ func eachTheirOwn(t *testing.T, fresh func() *pgtest.DB) {
 	runners.until("what an administrator changes", func() bool {
 		return runners.rows[`"rouse"."runners"/"default"/"mac-kyle"`]["admin_status"] == "disabled"
 	})
+	mallory.must(200, "POST", "/_electric/runners/mac-mallory/disable", "")
+	theirs.until("what she changes of her own", func() bool {
+		return theirs.rows[`"rouse"."runners"/"default"/"mac-mallory"`]["admin_status"] == "disabled"
+	})
+	if theirs.keys() != "mac-mallory" {
+		t.Errorf("she follows %s", theirs.keys())
+	}
 	kyle.must(201, "POST", "/_electric/entity-types", `{"name":"later","description":""}`)
 	types.until("a type", func() bool { return types.keys() == "later type-kyle" })
 	kyle.must(201, "POST", "/_electric/entity-types/later/grants", `{"subject_kind":"principal","subject_value":"/principal/user%3Amallory","permission":"spawn"}`)
