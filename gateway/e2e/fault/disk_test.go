@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/rouse-run/rouse/gateway/devpg"
 	"github.com/rouse-run/rouse/gateway/devpg/pgtest"
 )
@@ -170,4 +172,26 @@ func TestDiskOfPostgresLogIsFull(t *testing.T) {
 			})
 		})
 	})
+}
+
+// refusals are the answers that were tried again.
+func (l *load) refusals() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, k := range l.refused {
+		n += k
+	}
+	return n
+}
+
+// tryExec runs a statement on a connection of its own.
+func tryExec(t *testing.T, dsn, sql string) error {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	_, err = conn.Exec(t.Context(), sql)
+	return err
 }

@@ -86,16 +86,6 @@ func (l *load) insist(f func(*wire.Client) wire.Answer) wire.Answer {
 	}
 }
 
-// refusals are the answers that were tried again.
-func (l *load) refusals() (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, k := range l.refused {
-		n += k
-	}
-	return n
-}
-
 func (l *load) unexpected(what string, a wire.Answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -237,15 +237,3 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	}
 }
-
-// tryExec runs a statement on a connection of its own.
-func tryExec(t *testing.T, dsn, sql string) error {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close(t.Context()) }()
-	_, err = conn.Exec(t.Context(), sql)
-	return err
-}
