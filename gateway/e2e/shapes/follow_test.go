@@ -234,6 +234,11 @@ func grantsDecide(t *testing.T, fresh func() *pgtest.DB) {
 	if len(permissions.rows) != 2 {
 		t.Errorf("her grants: %v", permissions.rows)
 	}
+	give("/_electric/entities/chat/secret", `{"subject_kind":"principal","subject_value":"/principal/user%3Aada","permission":"read"}`)
+	s.await(mallory.must(200, "POST", "/_electric/entities/chat/hers/tags/a", `{"value":"c"}`).txid(t))
+	if permissions.step(false); len(permissions.rows) != 2 {
+		t.Errorf("she follows somebody else's grant: %v", permissions.rows)
+	}
 	// Time ends a grant without a word in the log.
 	soon := time.Now().Add(1500 * time.Millisecond).UTC().Format(time.RFC3339Nano)
 	give("/_electric/entities/chat/1", `{"subject_kind":"principal","subject_value":"/principal/user%3Amallory","permission":"read","expires_at":"`+soon+`"}`)
@@ -292,10 +297,12 @@ func eachTheirOwn(t *testing.T, fresh func() *pgtest.DB) {
 	}
 	kyle.must(201, "POST", "/_electric/entity-types", `{"name":"later","description":""}`)
 	types.until("a type", func() bool { return types.keys() == "later type-kyle" })
+	mallory.must(201, "POST", "/_electric/entity-types", `{"name":"mine","description":""}`)
+	hers.until("her type, and not the one before it", func() bool { return hers.keys() == "mine type-mallory" })
 	kyle.must(201, "POST", "/_electric/entity-types/later/grants", `{"subject_kind":"principal","subject_value":"/principal/user%3Amallory","permission":"spawn"}`)
-	hers.until("a type that she may spawn", func() bool { return hers.keys() == "later type-mallory" })
+	hers.until("a type that she may spawn", func() bool { return hers.keys() == "later mine type-mallory" })
 	kyle.must(204, "DELETE", "/_electric/entity-types/later", "")
-	hers.until("it is gone", func() bool { return hers.keys() == "type-mallory" })
+	hers.until("it is gone", func() bool { return hers.keys() == "mine type-mallory" })
 	types.until("it is gone for who registered it", func() bool { return types.keys() == "type-kyle" })
 }
 
