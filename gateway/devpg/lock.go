@@ -42,8 +42,9 @@ func lockDir(path, dir string) (*dirLock, error) {
 	return &dirLock{file: f}, nil
 }
 
-// release gives the lock back. The file stays: removing it would let two processes lock two files of one name.
+// release gives the lock back. The file stays: removing it would let two processes lock two files of one name. Closing it
+// alone is not enough: a child that this process starts at the same moment has it open until it runs its own program.
 func (l *dirLock) release() error {
 	err := l.file.Truncate(0)
-	return errors.Join(err, l.file.Close())
+	return errors.Join(err, syscall.Flock(int(l.file.Fd()), syscall.LOCK_UN), l.file.Close())
 }
