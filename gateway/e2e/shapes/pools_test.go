@@ -34,7 +34,11 @@ func poolsShared(t *testing.T, fresh func() *pgtest.DB) {
 	see("at first", map[*caller][2]string{kyle: {"before", "before/mac"}, system: {"before", "before/mac"}})
 	kyle.must(201, "PUT", "/_electric/worker-pools/coding", `{"capacity_policy":{"maxTotalClaims":3}}`)
 	kyle.must(200, "PUT", "/_electric/worker-pools/coding/members/mac", `{}`)
-	see("a pool", map[*caller][2]string{kyle: {"before coding", "before/mac coding/mac"}, system: {"before coding", "before/mac coding/mac"}, ada: {"", ""}})
+	// Behind his in the log, so that who is shown hers has passed over his.
+	eve.must(201, "POST", "/_electric/runners", `{"id":"vm","label":"VM"}`)
+	eve.must(201, "PUT", "/_electric/worker-pools/eves", `{}`)
+	eve.must(200, "PUT", "/_electric/worker-pools/eves/members/vm", `{}`)
+	see("a pool", map[*caller][2]string{kyle: {"before coding", "before/mac coding/mac"}, system: {"before coding eves", "before/mac coding/mac eves/vm"}, ada: {"", ""}, eve: {"eves", "eves/vm"}})
 	// With a runner in it, and already when it is invited, ada sees the pool and who else is in it.
 	kyle.must(200, "PUT", "/_electric/worker-pools/coding/members/pc", `{}`)
 	see("an invitation", map[*caller][2]string{ada: {"coding", "coding/mac coding/pc"}, kyle: {"before coding", "before/mac coding/mac coding/pc"}})
@@ -50,8 +54,13 @@ func poolsShared(t *testing.T, fresh func() *pgtest.DB) {
 	all[ada][1].until("another is drained", func() bool {
 		return row(ada, 1, `"rouse"."worker_pool_members"/"default"/"coding"/"mac"`)["status"] == "disabled"
 	})
+	eve.must(200, "PUT", "/_electric/worker-pools/eves", `{"capacity_policy":{"maxTotalClaims":5}}`)
+	all[eve][0].until("hers has a limit", func() bool {
+		return row(eve, 0, `"rouse"."worker_pools"/"default"/"eves"`)["max_total_claims"] == "5"
+	})
+	see("all of this", map[*caller][2]string{eve: {"eves", "eves/vm"}})
 	ada.must(204, "DELETE", "/_electric/worker-pools/coding/members/pc", "")
 	see("out of it", map[*caller][2]string{ada: {"", ""}, kyle: {"before coding", "before/mac coding/mac"}})
 	kyle.must(204, "DELETE", "/_electric/worker-pools/coding", "")
-	see("gone", map[*caller][2]string{kyle: {"before", "before/mac"}, system: {"before", "before/mac"}, ada: {"", ""}, eve: {"", ""}})
+	see("gone", map[*caller][2]string{kyle: {"before", "before/mac"}, system: {"before eves", "before/mac eves/vm"}, ada: {"", ""}, eve: {"eves", "eves/vm"}})
 }
