@@ -14,15 +14,16 @@ set enable_bitmapscan = off
 as $$
 #variable_conflict use_column
 declare
-    v_id   bigint;
-    v_from bigint;  -- everything up to here is gone; a look from below would pass over all that is dead there
-    v_head bigint;
-    v_lo   bigint;  -- forks read what lies above v_lo and not above v_hi
-    v_hi   bigint;
-    v_to   bigint;
-    v_n    integer;
-    v_gone boolean;
-    v_far  constant timestamptz := p_now + interval '2 hours';  -- nothing is due so late, unless the clock was set back
+    v_id    bigint;
+    v_from  bigint;  -- everything up to here is gone; a look from below would pass over all that is dead there
+    v_head  bigint;
+    v_lo    bigint;  -- forks read what lies above v_lo and not above v_hi
+    v_hi    bigint;
+    v_to    bigint;
+    v_swept bigint;
+    v_n     integer;
+    v_gone  boolean;
+    v_far   constant timestamptz := p_now + interval '2 hours';  -- nothing is due so late, unless the clock was set back
 begin
     deleted := 0;
     more := false;
@@ -64,21 +65,22 @@ begin
         get diagnostics v_n = row_count;
         deleted := deleted + v_n;
         if v_round = 1 then
-            update stream_trims t set swept = v_to where t.stream_id = v_id;
+            v_swept := v_to;
         end if;
     end loop;
 
-    if deleted < p_limit then
-        if v_hi is null then
-            delete from stream_trims t where t.stream_id = v_id;
-        else
-            update stream_trims t set due_at = p_now + interval '1 hour' where t.stream_id = v_id;
-        end if;
-        more := exists (select from stream_trims t where t.due_at <= p_now and t.stream_id <> v_id)
-             or exists (select from stream_trims t where t.due_at > v_far and t.stream_id <> v_id);
+    -- Once: to change a row again that this transaction has changed already looks for its stream under a lock, and a trim
+    -- that has that waits for this row.
+    if deleted < p_limit and v_hi is null then
+        delete from stream_trims t where t.stream_id = v_id;
     else
-        more := true;
+        update stream_trims t
+           set swept = coalesce(v_swept, t.swept), due_at = case when deleted < p_limit then p_now + interval '1 hour' else t.due_at end
+         where t.stream_id = v_id;
     end if;
+    more := deleted >= p_limit
+         or exists (select from stream_trims t where t.due_at <= p_now and t.stream_id <> v_id)
+         or exists (select from stream_trims t where t.due_at > v_far and t.stream_id <> v_id);
     return next;
 end
 $$;
