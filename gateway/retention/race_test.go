@@ -125,6 +125,47 @@ func TestForksAmongTrims(t *testing.T) {
 	}
 }
 
+// A sweep waits for no stream, whatever it finds to do: a trim that has the stream waits for what the sweep holds.
+func TestASweepWaitsForNoStream(t *testing.T) {
+	t.Parallel()
+	for name, fork := range map[string]bool{"all goes": false, "a fork keeps some": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.stream("src")
+			ends := r.append("src", "1000", "1001", "1002", "1003")
+			r.trim("src", &ends[0], false)
+			if fork {
+				from := "src"
+				if m, err := r.st.StreamCreate(t.Context(), store.CreateRequest{Service: 1, Path: "fork", ForkPath: &from, Count: 1}); err != nil || m.Outcome != store.Created {
+					t.Fatalf("%+v %v", m, err)
+				}
+			}
+			r.trim("src", &ends[3], false)
+			tx, err := r.db.Conn(t).Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tx.Exec(t.Context(), `select from rouse.streams where path = 'src' for update`); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.st.RetentionSweep(t.Context(), 100); err != nil {
+				t.Errorf("beside a trim: %v", err)
+			}
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			want := int64(0)
+			if fork {
+				want = 3
+			}
+			if n := r.rows("src"); n != want {
+				t.Errorf("%d rows are kept, want %d", n, want)
+			}
+		})
+	}
+}
+
 // While wakes are minted, told and resolved, the compaction never takes the entry of one that is open.
 func TestCompactionAmongWakes(t *testing.T) {
 	t.Parallel()
